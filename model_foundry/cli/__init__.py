@@ -1,0 +1,1 @@
+"""The ``foundry`` command: one module a command, thin over the domain. Imports no dagster."""

@@ -1,0 +1,174 @@
+"""``foundry demo``: the main job on the embedded parts, with prompts that come with the package."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+import urllib.request
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from model_foundry.cli.commands.up import announce, stop_on_signals
+from model_foundry.cli.output import console, errors, frame_table, print_json, records
+from model_foundry.config import DEMO_FOLDER
+from model_foundry.demo.prompts import DemoMessage, demo_messages
+from model_foundry.embedded.supervisor import Supervisor
+from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
+from model_foundry.runtime import Foundry
+
+ANSWERS_TIMEOUT_S = 300.0
+RUNS_TIMEOUT_S = 60.0
+
+
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="Stop when all is answered; exit 0 only if nothing was lost.")] = False,
+    folder: Annotated[
+        Path, typer.Option(help="Where the demo's configuration and data live.", file_okay=False)
+    ] = Path(DEMO_FOLDER),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON, for scripts.")] = False,
+) -> None:
+    """Start the embedded parts, publish real prompts, wait, print the tables.
+
+    Without --once everything keeps running afterwards, so that you can look around in the web UI.
+    """
+    foundry = Foundry.load(prepare(folder))
+    say = (lambda _: None) if as_json else console.print
+    good = False
+    with stop_on_signals(), Supervisor(foundry, say).running() as stack:
+        if not as_json:
+            announce(foundry, stack)
+            _say_what_stands_in(foundry)
+        messages = demo_messages(datetime.now(UTC).strftime("%Y%m%dT%H%M%S"))
+        acks = with_jetstream(foundry.nats, lambda js: publish(js, messages))
+        sequences = [ack.seq for ack in acks]
+        say(f"Published {len(messages)} messages, {sum(not m.is_prompt for m in messages)} of them no prompts at all.")
+        _wait_for_answers(foundry, stack, acks[0].stream, sequences)
+        _wait_for_runs(stack.web_url)
+        good = report(foundry, acks[0].stream, messages, sequences, as_json)
+        if not once:
+            console.print(f"Look around: {stack.web_url}/asset-groups   Ctrl-C stops everything.")
+            stack.watch()
+    if once:
+        if not as_json:
+            console.print(f"Ask it anything: foundry sql 'from job_overview'   (config: {foundry.config_file})", soft_wrap=True)
+        raise typer.Exit(0 if good else 1)
+
+
+def prepare(folder: Path) -> Path:
+    """The demo's configuration file, copied into its folder unless one is there already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "foundry.yaml"
+    if not file.exists():
+        shutil.copyfile(Path(__file__).parents[2] / "demo" / "foundry.yaml", file)
+    return file
+
+
+async def publish(js: JetStream, messages: Sequence[DemoMessage]) -> list[PubAck]:
+    """Publishes the demo's messages."""
+    return await js.publish_many([(m.subject, m.data, m.msg_id) for m in messages])
+
+
+def _say_what_stands_in(foundry: Foundry) -> None:
+    for name, worker in foundry.config.workers.items():
+        if worker.stand_in:
+            console.print(f"[yellow]{name}[/]: {worker.stand_in}")
+
+
+def _wait_for_answers(foundry: Foundry, stack: Supervisor, stream: str, sequences: list[int]) -> None:
+    """Shows how many messages have landed and how many are done, until all are, or time runs out."""
+    deadline_s = time.monotonic() + ANSWERS_TIMEOUT_S
+    columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors) as progress:
+        landed = progress.add_task("landed", total=len(sequences))
+        done = progress.add_task("answered", total=len(sequences))
+        while time.monotonic() < deadline_s:
+            stack.watch(once=True)
+            counts = foundry.warehouse.table("demo_progress", {"stream": stream, "seqs": sequences}).iloc[0]
+            progress.update(landed, completed=int(counts["landed"]))
+            progress.update(done, completed=int(counts["done"]))
+            if counts["done"] == len(sequences):
+                return
+            threading.Event().wait(0.5)
+
+
+def _wait_for_runs(web_url: str) -> None:
+    """Waits until Dagster has no run under way, so that a stop interrupts none."""
+    query = "{runsOrError(filter:{statuses:[QUEUED,NOT_STARTED,STARTING,STARTED]}){... on Runs{results{runId}}}}"
+    request = urllib.request.Request(  # noqa: S310 (loopback)
+        f"{web_url}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+    )
+    deadline_s = time.monotonic() + RUNS_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        with urllib.request.urlopen(request, timeout=15) as response:  # noqa: S310 (loopback)
+            if not json.load(response)["data"]["runsOrError"]["results"]:
+                return
+        time.sleep(0.3)
+
+
+def report(foundry: Foundry, stream: str, messages: Sequence[DemoMessage], sequences: list[int], as_json: bool) -> bool:
+    """Prints the tables; True when every message came to the outcome it should."""
+    warehouse = foundry.warehouse
+    latency = warehouse.frame("from domain_latency order by level, domain, model, worker")
+    mix = warehouse.frame("from worker_mix")
+    outcomes = warehouse.table("demo_outcomes", {"stream": stream, "seqs": sequences})
+    wrong = unexpected(messages, sequences, outcomes)
+    if as_json:
+        print_json(
+            {
+                "domain_latency": records(latency),
+                "worker_mix": records(mix),
+                "outcomes": records(outcomes),
+                "unexpected": wrong,
+                "all_accounted_for": not wrong,
+            }
+        )
+        return not wrong
+    _print_tables(latency, mix, outcomes)
+    landed = outcomes["outcome"].value_counts().to_dict()
+    parts = ", ".join(f"{count} {name}" for name, count in landed.items())
+    console.print(f"{len(sequences)} published = {parts}")
+    for line in wrong:
+        console.print(f"[bold red]{line}[/]")
+    if not wrong:
+        console.print("[bold green]Every prompt is accounted for.[/]")
+    return not wrong
+
+
+def _print_tables(latency: pd.DataFrame, mix: pd.DataFrame, outcomes: pd.DataFrame) -> None:
+    heads = {"domain": "domain", "jobs": "jobs", "answered": "answered", "failed": "failed", "n": "n"}
+    heads |= {"avg_e2e_s": "avg s", "p50_e2e_s": "p50 s", "p95": "p95 s", "max_e2e_s": "slowest s"}
+    shown = latency.assign(p95=latency["p95_e2e_s"].astype(object).where(latency["p95_e2e_s"].notna(), "n<59"))
+    console.print()
+    frame_table("Latency by domain", shown[shown["level"] == "domain"], heads)
+    by_worker = {"domain": "domain", "worker": "worker", "jobs": "jobs", "n": "n", "p50_e2e_s": "p50 s", "p95": "p95 s"}
+    frame_table(
+        "… by domain and worker",
+        shown[(shown["level"] == "domain_model_worker") & shown["worker"].notna()],
+        by_worker | {"max_e2e_s": "slowest s"},
+        note="n: warm answers; a p95 needs 59 of them. Figures of all demo runs in this folder.",
+    )
+    mix_heads = {"model": "model", "worker": "worker", "n": "n", "share": "share", "slow_n": "of slowest 5%"}
+    mix_heads |= {"slow_share": "share", "p50_e2e_s": "p50 s"}
+    frame_table("Worker mix: who makes the slowest 5%", mix[mix["level"] == "all"], {k: v for k, v in mix_heads.items() if k in mix})
+    bad = outcomes[outcomes["status"] != "answered"]
+    frame_table("Not answered", bad, {"seq": "seq", "status": "status", "error_kind": "kind", "reason": "reason"})
+
+
+def unexpected(messages: Sequence[DemoMessage], sequences: Sequence[int], outcomes: pd.DataFrame) -> list[str]:
+    """What did not come out as it should: a sentence each. Pure."""
+    by_seq: dict[int, Any] = {int(row.seq): row for row in outcomes.itertuples()}
+    wrong = []
+    for message, seq in zip(messages, sequences, strict=True):
+        row = by_seq.get(seq)
+        status = row.status if row is not None else "missing"
+        if status != message.expected:
+            wrong.append(f"message {seq}: expected {message.expected}, found {status}")
+    return wrong

@@ -1,0 +1,183 @@
+"""``foundry doctor``: is everything as it should be, and what to do about each fault."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import shutil
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+
+from model_foundry import __version__
+from model_foundry.cli.commands.workers import look_at_workers
+from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json
+from model_foundry.config import EMBEDDED
+from model_foundry.embedded import endpoints
+from model_foundry.embedded.llama import weights_path
+from model_foundry.embedded.nats import nats_server_binary
+from model_foundry.errors import FoundryError
+from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
+from model_foundry.runtime import Foundry
+
+MIN_FREE_BYTES = 2 * 2**30
+PACKAGES = ("dagster", "dagster-webserver", "duckdb", "duckdb-extension-ducklake", "nats-py", "httpx", "pandas", "pydantic")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. ``state`` is ok, warn or fault; ``todo`` says what to do about it."""
+
+    part: str
+    state: str
+    detail: str
+    todo: str = ""
+
+
+def doctor(as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """Check config, NATS, workers, lake, Dagster, versions; say what to do about each fault. Exit 1 on a fault."""
+    findings: list[Finding] = []
+    for finding in examine(config):
+        findings.append(finding)
+        if not as_json:
+            _print(finding)
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    raise typer.Exit(1 if any(f.state == "fault" for f in findings) else 0)
+
+
+def examine(config: ConfigOption) -> Iterator[Finding]:
+    """Every finding, in the order in which a person would look; a broken configuration ends it."""
+    yield Finding("versions", "ok", f"model-foundry {__version__}, Python {platform.python_version()}, {_versions()}")
+    try:
+        foundry = Foundry.load(config)
+    except FoundryError as error:
+        yield _fault("config", error)
+        return
+    settings = foundry.config
+    yield Finding(
+        "config", "ok",
+        f"{foundry.config_file}: {len(settings.workers)} workers, {len(settings.models)} models, "
+        f"lanes {', '.join(settings.capabilities)}",
+    )
+    yield from _unserved(foundry)
+    yield from _disk(foundry)
+    yield from _embedded_parts(foundry)
+    yield from _guarded("nats", lambda: _nats(foundry))
+    yield from _guarded("workers", lambda: _workers(foundry))
+    yield from _guarded("lake", lambda: _lake(foundry))
+    yield from _dagster(foundry)
+
+
+def _print(finding: Finding) -> None:
+    mark = {"ok": "[green]ok   [/]", "warn": "[yellow]warn [/]", "fault": "[red]fault[/]"}[finding.state]
+    console.print(f"{mark} [bold]{finding.part}[/]  ", end="")
+    console.print(finding.detail, markup=False)
+    if finding.todo:
+        console.print(f"      do: {finding.todo}", markup=False)
+
+
+def _fault(part: str, error: FoundryError) -> Finding:
+    return Finding(part, "fault", str(error), error.hint or "")
+
+
+def _guarded(part: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A look that turns an error of ours into its finding."""
+    try:
+        yield from look()
+    except FoundryError as error:
+        yield _fault(part, error)
+
+
+def _versions() -> str:
+    found = []
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} missing")
+    return ", ".join(found)
+
+
+def _unserved(foundry: Foundry) -> Iterator[Finding]:
+    """Models that no worker serves: their jobs could only fail."""
+    config = foundry.config
+    for name, model in config.models.items():
+        able = [w for w, c in config.workers.items() if model.capability in c.supports and config.serves(w, name)]
+        if not able:
+            yield Finding(
+                "config", "warn", f"no worker serves {name} in lane {model.capability}",
+                f"add {name} to the models of a worker that supports {model.capability}, or remove it from `models`",
+            )
+
+
+def _disk(foundry: Foundry) -> Iterator[Finding]:
+    folder = foundry.config.data_dir
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    state, todo = ("ok", "") if free >= MIN_FREE_BYTES else ("warn", "free some space, or move data_dir")
+    yield Finding("disk", state, f"{free / 2**30:.1f} GiB free for {folder}", todo)
+
+
+def _embedded_parts(foundry: Foundry) -> Iterator[Finding]:
+    config = foundry.config
+    if config.nats.url == EMBEDDED:
+        yield from _guarded("nats-server", lambda: iter([Finding("nats-server", "ok", str(nats_server_binary()))]))
+    if any(w.url == EMBEDDED for w in config.workers.values()):
+        yield from _guarded("model", lambda: iter([Finding("model", "ok", str(weights_path()))]))
+    if endpoints.read(config.data_dir) is None:
+        yield Finding("up", "warn", f"no 'foundry up' runs over {config.data_dir}", "start it: foundry up")
+
+
+def _nats(foundry: Foundry) -> Iterator[Finding]:
+    streams = foundry.config.streams
+
+    async def look(js: JetStream) -> list[StreamState]:
+        return [await js.ensure_stream(streams.prompts), await js.ensure_stream(streams.results)]
+
+    for state in with_jetstream(foundry.nats, look):
+        detail = f"stream {state.name}: {state.messages} messages, sequences {state.first_seq} to {state.last_seq}"
+        yield Finding("nats", "ok", detail)
+
+
+def _workers(foundry: Foundry) -> Iterator[Finding]:
+    for worker in asyncio.run(look_at_workers(foundry)):
+        name = f"worker {worker['name']}"
+        if worker["state"] == "up":
+            yield Finding(name, "ok", f"{worker['url']}, {worker['version'] or 'version unknown'}, {worker['slots']} slots")
+            theirs = worker.get("server_slots")
+            if theirs and theirs < worker["slots"]:
+                yield Finding(
+                    name, "warn", f"slots is {worker['slots']}, the server has {theirs}",
+                    f"set workers.{worker['name']}.slots to {theirs}; more only wait inside the server",
+                )
+        else:
+            todo = "check its models in the configuration" if worker["missing_models"] else "start it, or correct its url"
+            yield Finding(name, "fault", f"{worker['url']}: {worker['detail']}", todo)
+
+
+def _lake(foundry: Foundry) -> Iterator[Finding]:
+    frame = foundry.warehouse.frame("select status, count(*) as jobs from jobs group by status order by jobs desc")
+    counts = ", ".join(f"{row.jobs} {row.status}" for row in frame.itertuples()) or "no jobs yet"
+    yield Finding("lake", "ok", f"{foundry.config.lake.catalog} catalog in {foundry.config.data_dir}: {counts}")
+    offending = foundry.warehouse.table("every_message_is_accounted_for")
+    if len(offending):
+        yield Finding("lake", "fault", f"{len(offending)} messages are not accounted for",
+                      "foundry sql -f sql/checks/every_message_is_accounted_for.sql shows them")
+
+
+def _dagster(foundry: Foundry) -> Iterator[Finding]:
+    found = endpoints.read(foundry.config.data_dir)
+    if found is None or not found.web_url:
+        return
+    try:
+        with urllib.request.urlopen(f"{found.web_url}/server_info", timeout=5) as response:  # noqa: S310 (loopback)
+            yield Finding("dagster", "ok", f"{found.web_url}: {response.read(300).decode()}")
+    except OSError as error:
+        yield Finding("dagster", "fault", f"{found.web_url} does not answer: {error}",
+                      f"look into {foundry.config.data_dir / 'logs'}")
+
+

@@ -1,0 +1,86 @@
+"""``foundry route``: what would happen to a prompt, and why. Nothing is sent."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json, print_table
+from model_foundry.envelopes import read_prompt
+from model_foundry.errors import LakeError
+from model_foundry.records import PromptEnvelope, StreamMessage
+from model_foundry.routing import decide
+from model_foundry.runtime import Foundry
+
+
+def route(
+    prompt: Annotated[str, typer.Argument(help="The prompt.")],
+    model: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
+    role: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
+    domain: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
+    capability: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Preview: domain, candidates (model, lane, capability, workers, expected p50), and why."""
+    foundry = Foundry.load(config)
+    fields = {"prompt": prompt, "model": model, "role": role, "domain": domain, "capability": capability}
+    message = StreamMessage("PREVIEW", 0, 0, "prompts.submit", datetime.now(UTC), (), json.dumps(fields).encode())
+    envelope = read_prompt(message, max_message_bytes=foundry.config.limits.max_message_bytes)
+    if not isinstance(envelope, PromptEnvelope):
+        raise typer.BadParameter(envelope.reason)
+    decision = decide(foundry.config, envelope)
+    expected = expected_p50(foundry)
+    candidates = [
+        {
+            "model": candidate.model,
+            "lane": candidate.lane,
+            "capability": foundry.config.models[candidate.model].capability,
+            "workers": list(candidate.workers),
+            "expected_p50_s": expected.get((decision.domain, candidate.model)),
+            "chosen": candidate.model == decision.model and candidate.lane == decision.lane,
+        }
+        for candidate in decision.candidates
+    ]
+    if as_json:
+        print_json(
+            {
+                "domain": decision.domain,
+                "domain_source": decision.domain_source,
+                "language": decision.language,
+                "lane": decision.lane,
+                "model": decision.model,
+                "reason": decision.reason,
+                "error_kind": decision.error_kind,
+                "candidates": candidates,
+            }
+        )
+    else:
+        console.print(f"[bold]domain[/]   {decision.domain} ({decision.domain_source}), language {decision.language}")
+        console.print(f"[bold]lane[/]     {decision.lane}")
+        console.print("[bold]because[/] ", decision.reason, markup=False)
+        if candidates:
+            console.print()
+            rows = [
+                ("→" if c["chosen"] else "", c["model"], c["lane"], _workers(foundry, c["workers"]), c["expected_p50_s"])
+                for c in candidates
+            ]
+            print_table("", ["", "model", "lane", "workers", "expected p50 s"], rows)
+    raise typer.Exit(1 if decision.error_kind else 0)
+
+
+def expected_p50(foundry: Foundry) -> dict[tuple[str, str], float]:
+    """Measured median of warm answers in seconds by (domain, model); empty while there is no lake."""
+    try:
+        frame = foundry.warehouse.frame("from domain_latency where level = 'domain_model' and n > 0")
+    except LakeError:
+        return {}
+    return {(row.domain, row.model): float(row.p50_e2e_s) for row in frame.itertuples()}
+
+
+def _workers(foundry: Foundry, names: list[Any]) -> str:
+    stand_ins = {name for name in names if foundry.config.workers[name].stand_in}
+    return ", ".join(f"{name} (stand-in)" if name in stand_ins else name for name in names) or "none"

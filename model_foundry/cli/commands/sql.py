@@ -1,0 +1,99 @@
+"""``foundry sql``: the lake, read-only, from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import duckdb
+import typer
+
+from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, frame_table, print_json, print_table, records
+from model_foundry.runtime import Foundry
+from model_foundry.warehouse.lake import sql_folder
+
+
+def sql(
+    query: Annotated[str | None, typer.Argument(help="SQL; '-' reads it from standard input. Left out: a prompt.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the SQL from a file.", exists=True)] = None,
+    example: Annotated[str | None, typer.Option("--example", "-e", help="Run a worked example by name.")] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="List the worked examples and the views.")] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run SQL on the lake, read-only, or open a prompt. Readers never wait for writers."""
+    foundry = Foundry.load(config)
+    if examples:
+        _list_examples(as_json)
+        return
+    if example is not None:
+        path = sql_folder() / "queries" / f"{example}.sql"
+        if not path.is_file():
+            allowed = ", ".join(sorted(p.stem for p in path.parent.glob("*.sql")))
+            raise typer.BadParameter(f"no example {example!r}; allowed: {allowed}", param_hint="--example")
+        query = path.read_text(encoding="utf-8")
+    elif file is not None:
+        query = file.read_text(encoding="utf-8")
+    elif query == "-":
+        query = typer.get_text_stream("stdin").read()
+    if query is None:
+        _prompt(foundry)
+    elif not _run(foundry, query, as_json):
+        raise typer.Exit(1)
+
+
+def _run(foundry: Foundry, query: str, as_json: bool) -> bool:
+    """Runs one query and prints its rows; False after a query that DuckDB refused, whose words are printed."""
+    try:
+        frame = foundry.warehouse.frame(query)
+    except duckdb.Error as error:
+        errors.print(f"[bold red]error:[/] {str(error).replace('[', chr(92) + '[')}")
+        return False
+    if as_json:
+        print_json(records(frame))
+    else:
+        frame_table("", frame, note=f"{len(frame)} rows")
+    return True
+
+
+def _prompt(foundry: Foundry) -> None:
+    """A prompt: statements end with a semicolon; each one sees the newest snapshot."""
+    import readline  # noqa: F401 (line editing and history for input())
+
+    console.print("The lake, read-only. End a statement with ';'. Ctrl-D leaves. Try: from domain_latency;")
+    lines: list[str] = []
+    while True:
+        try:
+            lines.append(input("foundry> " if not lines else "    ...> "))
+        except EOFError:
+            console.print()
+            return
+        except KeyboardInterrupt:
+            console.print()
+            lines.clear()
+            continue
+        if lines[-1].rstrip().endswith(";"):
+            _run(foundry, "\n".join(lines), as_json=False)
+            lines.clear()
+
+
+def _list_examples(as_json: bool) -> None:
+    rows = [
+        (kind, path.stem, _question(path))
+        for kind, folder in (("view", "views"), ("example", "queries"))
+        for path in sorted((sql_folder() / folder).glob("*.sql"))
+    ]
+    if as_json:
+        print_json([{"kind": kind, "name": name, "question": question} for kind, name, question in rows])
+    else:
+        print_table("", ["kind", "name", "the question it answers"], rows)
+
+
+def _question(path: Path) -> str:
+    """The comment at the head of an SQL file."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").strip())
+    return " ".join(lines)

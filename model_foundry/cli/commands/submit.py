@@ -1,0 +1,167 @@
+"""``foundry submit``: publish one prompt, or a file of them, and wait for answers if asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json
+from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
+from model_foundry.jetstream.subjects import result_subject
+from model_foundry.records import StreamMessage
+from model_foundry.runtime import Foundry
+
+SUBJECT = "prompts.submit"
+
+
+def submit(
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; '-' reads it from standard input.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", exists=True, help="A JSONL file: one prompt message a line, as on the wire.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Which model must answer.")] = None,
+    role: Annotated[str | None, typer.Option(help="Which role must answer.")] = None,
+    domain: Annotated[str | None, typer.Option(help="What it is about; else it is classified.")] = None,
+    capability: Annotated[str | None, typer.Option(help="Which lane must answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(min=0)] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    correlation_id: Annotated[str | None, typer.Option(help="Ties prompts of one session together.")] = None,
+    priority: Annotated[int | None, typer.Option(min=-10, max=10, help="Higher goes first.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="RFC 3339 time after which it is not sent any more.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the answer and print it.")] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="How long --wait waits, in seconds.", min=1)] = 300.0,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Publish one prompt (or a JSONL file of them); --wait prints the answer.
+
+    Exit 0: published, and with --wait all answered; 1: an answer failed; 4: time ran out before all came.
+    """
+    foundry = Foundry.load(config)
+    if (prompt is None) == (file is None):
+        raise typer.BadParameter("give a prompt, or --file; one of the two")
+    if file is not None:
+        messages = _read_jsonl(file)
+    else:
+        text = typer.get_text_stream("stdin").read() if prompt == "-" else prompt
+        params = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        messages = [
+            {
+                "prompt": text,
+                "model": model,
+                "role": role,
+                "domain": domain,
+                "capability": capability,
+                "correlation_id": correlation_id,
+                "priority": priority,
+                "deadline": deadline,
+                "params": {k: v for k, v in params.items() if v is not None} or None,
+            }
+        ]
+    messages = [{k: v for k, v in {"job_id": new_job_id(), **m}.items() if v is not None} for m in messages]
+    acks, results = with_jetstream(foundry.nats, lambda js: _publish(foundry, js, messages, wait, timeout_s))
+    published = [
+        {"job_id": m["job_id"], "stream": ack.stream, "seq": ack.seq, "duplicate": ack.duplicate}
+        for m, ack in zip(messages, acks, strict=True)
+    ]
+    _report(published, results if wait else None, as_json)
+    if wait and len(results) < len(messages):
+        errors.print(f"[bold red]time ran out[/] after {timeout_s:g} s: {len(results)} of {len(messages)} results came")
+        raise typer.Exit(4)
+    if wait and any(result["status"] != "answered" for result in results):
+        raise typer.Exit(1)
+
+
+def new_job_id() -> str:
+    """A new id for a prompt that names none."""
+    return f"job-{uuid.uuid4().hex[:16]}"
+
+
+async def _publish(
+    foundry: Foundry, js: JetStream, messages: Sequence[dict[str, Any]], wait: bool, timeout_s: float
+) -> tuple[list[PubAck], list[dict[str, Any]]]:
+    streams = foundry.config.streams
+    await js.ensure_stream(streams.prompts)
+    results_state = await js.ensure_stream(streams.results)
+    acks = await js.publish_many(
+        [(SUBJECT, json.dumps(m, ensure_ascii=False).encode(), str(m["job_id"])) for m in messages]
+    )
+    results: list[dict[str, Any]] = []
+    if wait:
+        subjects = {result_subject(str(m["job_id"])) for m in messages}
+        with _progress(len(subjects)) as progress:
+            task = progress.add_task("answers", total=len(subjects))
+
+            def on_message(message: StreamMessage) -> None:
+                results.append(json.loads(message.data))
+                progress.update(task, completed=len(results))
+
+            await js.wait_for_subjects(results_state.name, subjects, timeout_s, on_message)
+    return acks, results
+
+
+def _progress(total: int) -> Progress:
+    """A bar for several, nothing but a clock for one; silent when nobody looks."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _report(published: list[dict[str, Any]], results: list[dict[str, Any]] | None, as_json: bool) -> None:
+    if as_json:
+        print_json(published if results is None else results)
+        return
+    if results is None:
+        for row in published:
+            again = " (published before)" if row["duplicate"] else ""
+            console.print(f"{row['job_id']}  {row['stream']} {row['seq']}{again}", markup=False)
+        return
+    for result in results:
+        if len(published) > 1:
+            console.print(f"[bold]{result['job_id']}[/]")
+        if result["status"] == "answered":
+            console.print(result["text"], markup=False)
+            timings = result["timings"]
+            line = f"{result['model']} on {result['worker']} ({result['domain']}, {result['lane']})"
+            if timings.get("e2e_s") is not None:
+                line += f", first token {timings['ttft_s']:.2f} s, all {timings['e2e_s']:.2f} s"
+            errors.print(f"[dim]{line}[/]")
+        else:
+            error = result.get("error") or {}
+            errors.print(f"[bold red]{result['status']}[/] {error.get('kind', '')}: {error.get('message', '')}")
+
+
+def _read_jsonl(file: Path) -> list[dict[str, Any]]:
+    """The messages of a JSONL file; every line must be an object.
+
+    Raises:
+        typer.BadParameter: naming the first line that is not.
+    """
+    messages = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise typer.BadParameter(f"{file}, line {number} is not JSON: {error}", param_hint="--file") from None
+        if not isinstance(message, dict):
+            raise typer.BadParameter(f"{file}, line {number} holds no object", param_hint="--file")
+        messages.append(message)
+    if not messages:
+        raise typer.BadParameter(f"{file} holds no message", param_hint="--file")
+    return messages

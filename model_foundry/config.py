@@ -1,0 +1,503 @@
+"""The one configuration file, ``foundry.yaml``: its shape, its checks, its overrides.
+
+Belongs here: pydantic models of the file, reading it, environment overrides, secrets by reference, the digest of what
+routing depends on. Does not belong here: what routing does with it (``routing``), where embedded parts listen
+(``embedded.endpoints``), any connection.
+
+Every error names the key, the value found, and what is allowed. Secrets are never values in the file: a key that ends
+in ``_env`` names an environment variable, one that ends in ``_file`` a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from model_foundry.errors import ConfigError
+from model_foundry.records import UNROUTABLE_LANE
+
+CONFIG_ENV = "FOUNDRY_CONFIG"
+OVERRIDE_PREFIX = "FOUNDRY_"
+EMBEDDED = "embedded"
+"""The URL of a part that ``foundry up`` starts itself."""
+
+DEMO_FOLDER = "foundry-demo"
+"""Where ``foundry demo`` puts its configuration and data; the last place where a configuration is looked for."""
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+"""A lane, worker, role, profile or domain: letters, digits, dot, underscore, hyphen. Fit for a partition key."""
+
+ModelName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=256)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=False)
+
+
+class TlsConfig(_Section):
+    """TLS towards NATS. Paths are relative to the configuration file."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+
+class NatsConfig(_Section):
+    """Where NATS is, and how we prove who we are. ``url: embedded`` is the server that ``foundry up`` starts."""
+
+    url: str = EMBEDDED
+    port: int = Field(0, ge=0, le=65535, description="port of the embedded server; 0 takes a free one")
+    user_env: str | None = None
+    password_env: str | None = None
+    token_env: str | None = None
+    creds_file: Path | None = None
+    nkey_seed_file: Path | None = None
+    tls: TlsConfig | None = None
+    connect_timeout_s: float = Field(3.0, gt=0, le=60)
+
+    @model_validator(mode="after")
+    def _url_is_usable(self) -> Self:
+        if self.url != EMBEDDED:
+            for part in self.url.split(","):
+                if not re.match(r"^(nats|tls|ws|wss)://[^\s/]+", part.strip()):
+                    raise ValueError(f"url is {part.strip()!r}; allowed: 'embedded' or nats://host:port (also tls, ws, wss)")
+        return self
+
+
+class StreamConfig(_Section):
+    """A JetStream stream. Created when it is missing; an existing one is used as it is.
+
+    Limits retention is required, because runs read a range of sequences again whenever they are run again.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+    subjects: list[str] = Field(min_length=1)
+    max_age_s: float = Field(30 * 86400, ge=0, description="0 keeps messages for ever")
+    max_bytes: int = Field(4 * 2**30, ge=-1)
+    replicas: int = Field(1, ge=1, le=5)
+
+
+class StreamsConfig(_Section):
+    """The streams in use."""
+
+    prompts: StreamConfig = StreamConfig(name="PROMPTS", subjects=["prompts.>"])
+    results: StreamConfig = StreamConfig(name="RESULTS", subjects=["results.>"], max_age_s=7 * 86400)
+
+
+class CapabilityConfig(_Section):
+    """A capability and so a lane: a queue and a partition."""
+
+    description: str = ""
+
+
+class ModelConfig(_Section):
+    """A model, and the capability it needs. ``gemma3:12b: gpu_inference`` is short for ``{capability: gpu_inference}``."""
+
+    capability: Name
+    context_tokens: int | None = Field(None, ge=1)
+    params: dict[str, Any] = Field(default_factory=dict, description="sent with every request to this model")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"capability": value} if isinstance(value, str) else value
+
+
+class WorkerConfig(_Section):
+    """One model server.
+
+    Attributes:
+        url: base URL, or ``embedded`` for a llama.cpp server with a small model that ``foundry up`` starts.
+        api: the dialect it speaks.
+        supports: capabilities, preferred first. Left out it means ``[cpu_inference]``, and one name is read as a list.
+        slots: requests in flight at most (vLLM ``--max-num-seqs``, llama.cpp ``--parallel``, ``OLLAMA_NUM_PARALLEL``).
+        models: the models it serves, by our name; a mapping gives the server's name for each. Left out: every model
+            whose capability it supports.
+        stand_in: set when this worker stands in for other hardware; shown wherever the worker is.
+    """
+
+    url: str
+    api: Literal["openai", "ollama"]
+    supports: Annotated[list[Name], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = Field(
+        default_factory=lambda: ["cpu_inference"], min_length=1
+    )
+    slots: int = Field(1, ge=1, le=1024)
+    models: dict[ModelName, str] | None = None
+    gpu_index: int | None = Field(None, ge=0)
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    stand_in: str | None = None
+    description: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_of_models(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("models"), list):
+            return {**value, "models": {m: m for m in value["models"]} if all(isinstance(m, str) for m in value["models"]) else value["models"]}
+        return value
+
+    @model_validator(mode="after")
+    def _url_is_usable(self) -> Self:
+        if self.url != EMBEDDED and not re.match(r"^https?://[^\s/]+", self.url):
+            raise ValueError(f"url is {self.url!r}; allowed: 'embedded' or http(s)://host:port")
+        return self
+
+
+class RoleConfig(_Section):
+    """A role names a model and, if it matters, the worker that should answer for it."""
+
+    model: ModelName
+    worker: Name | None = None
+    kind: Literal["orchestrator", "worker", "translator"] = "worker"
+    description: str = ""
+
+
+class DomainConfig(_Section):
+    """What a task is about, which words give it away, and which models are tried, first one first.
+
+    ``keywords`` are matched without case, whole words for Latin script and anywhere for others; ``patterns`` are
+    regular expressions. They add to the built-in ones of the same domain name (see ``domains``).
+    """
+
+    candidates: list[ModelName] = Field(min_length=1)
+    keywords: list[str] = Field(default_factory=list)
+    patterns: list[str] = Field(default_factory=list)
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _patterns_compile(self) -> Self:
+        for pattern in self.patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"patterns holds {pattern!r}, which is no regular expression: {error}") from None
+        return self
+
+
+class LimitsConfig(_Section):
+    """Bounds. Seconds, bytes and counts; each is enforced where its name says."""
+
+    request_connect_timeout_s: float = Field(5.0, gt=0)
+    request_first_token_timeout_s: float = Field(300.0, gt=0, description="model load and prefill included")
+    request_idle_timeout_s: float = Field(60.0, gt=0, description="between two chunks of one answer")
+    request_hard_timeout_s: float = Field(1800.0, gt=0)
+    max_attempts: int = Field(3, ge=1, le=10, description="attempts at one job, the first included")
+    max_answer_bytes: int = Field(4 * 2**20, ge=1024)
+    max_message_bytes: int = Field(8 * 2**20, ge=1024, description="larger prompt messages are rejects")
+    default_max_tokens: int | None = Field(1024, ge=1, description="when a prompt names none; null leaves it to the server")
+    cold_load_s: float = Field(0.5, ge=0, description="a reported model load longer than this marks the answer cold")
+    sensor_batch_messages: int = Field(500, ge=1, le=10_000, description="messages one sensor tick hands to runs")
+    sensor_long_poll_s: float = Field(8.0, ge=0, le=45)
+    reply_subjects: list[str] = Field(default_factory=lambda: ["results.>", "_INBOX.>"])
+
+
+class LakeConfig(_Section):
+    """Where the tables live. The default is a DuckLake beside the configuration file."""
+
+    catalog: str = Field("sqlite", description="'sqlite' or a postgresql:// URL without a password")
+    data_path: str | None = Field(None, description="folder of the Parquet files; default <data_dir>/lake")
+    password_env: str | None = None
+    writer_lock_timeout_s: float = Field(60.0, gt=0)
+    first_date: date = Field(date(2026, 1, 1), description="first daily partition; older messages land in it")
+
+    @model_validator(mode="after")
+    def _catalog_is_known(self) -> Self:
+        if self.catalog != "sqlite":
+            raise ValueError(f"catalog is {self.catalog!r}; allowed: 'sqlite'")
+        return self
+
+
+class DagsterConfig(_Section):
+    """Dagster's own processes, all on loopback."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535, description="port of the web UI; 0 takes 3000 or the next free one")
+    max_concurrent_runs: int = Field(4, ge=1, le=64)
+
+
+class FoundryConfig(_Section):
+    """The whole file, checked: every name used anywhere is defined."""
+
+    name: str = "foundry"
+    data_dir: Path = Path("data")
+    nats: NatsConfig = NatsConfig()
+    streams: StreamsConfig = StreamsConfig()
+    capabilities: dict[Name, CapabilityConfig]
+    models: dict[ModelName, ModelConfig]
+    workers: dict[Name, WorkerConfig]
+    roles: dict[Name, RoleConfig] = Field(default_factory=dict)
+    profiles: dict[Name, list[Name]] = Field(default_factory=dict)
+    profile: Name | None = None
+    domains: dict[Name, DomainConfig]
+    default_domain: Name = "general"
+    limits: LimitsConfig = LimitsConfig()
+    lake: LakeConfig = LakeConfig()
+    dagster: DagsterConfig = DagsterConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _capability_list(cls, value: Any) -> Any:
+        """``capabilities: [cpu_inference, gpu_inference]`` and a bare description are short forms."""
+        if not isinstance(value, dict):
+            return value
+        capabilities = value.get("capabilities")
+        if isinstance(capabilities, list) and all(isinstance(c, str) for c in capabilities):
+            capabilities = {c: {} for c in capabilities}
+        if isinstance(capabilities, dict):
+            capabilities = {
+                k: {"description": v} if isinstance(v, str) else ({} if v is None else v) for k, v in capabilities.items()
+            }
+        return {**value, "capabilities": capabilities} if capabilities is not None else value
+
+    @model_validator(mode="after")
+    def _names_are_defined(self) -> Self:
+        problems = list(self._undefined_names())
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _undefined_names(self) -> Iterator[str]:
+        def unknown(key: str, value: str, kind: str, allowed: Mapping[str, Any]) -> Iterator[str]:
+            if value not in allowed:
+                yield f"{key}: {value!r} is not one of the {kind}; allowed: {', '.join(allowed) or '(none defined)'}"
+
+        if UNROUTABLE_LANE in self.capabilities:
+            yield f"capabilities: {UNROUTABLE_LANE!r} is the lane of jobs that can't be used; name yours differently"
+        for name, model in self.models.items():
+            yield from unknown(f"models.{name}.capability", model.capability, "capabilities", self.capabilities)
+        for name, worker in self.workers.items():
+            for capability in worker.supports:
+                yield from unknown(f"workers.{name}.supports", capability, "capabilities", self.capabilities)
+            for served in worker.models or ():
+                yield from unknown(f"workers.{name}.models", served, "models", self.models)
+        for name, role in self.roles.items():
+            yield from unknown(f"roles.{name}.model", role.model, "models", self.models)
+            if role.worker is not None:
+                yield from unknown(f"roles.{name}.worker", role.worker, "workers", self.workers)
+        for name, members in self.profiles.items():
+            for member in members:
+                yield from unknown(f"profiles.{name}", member, "roles", self.roles)
+        if self.profile is not None:
+            yield from unknown("profile", self.profile, "profiles", self.profiles)
+        for name, domain in self.domains.items():
+            for candidate in domain.candidates:
+                yield from unknown(f"domains.{name}.candidates", candidate, "models", self.models)
+        yield from unknown("default_domain", self.default_domain, "domains", self.domains)
+
+    # -- derived, pure -------------------------------------------------------------------------------------------
+
+    @property
+    def lanes(self) -> list[str]:
+        """Every lane: one a capability, and the lane of what can't be routed."""
+        return [*self.capabilities, UNROUTABLE_LANE]
+
+    @property
+    def active_roles(self) -> list[str]:
+        """The roles that are on: those of the chosen profile, or all when no profile is chosen."""
+        return list(self.roles) if self.profile is None else list(self.profiles[self.profile])
+
+    def serves(self, worker: str, model: str) -> bool:
+        """Whether the worker may be asked for the model, by what both declare."""
+        config = self.workers[worker]
+        if config.models is not None:
+            return model in config.models
+        return self.models[model].capability in config.supports
+
+    def routing_digest(self) -> str:
+        """Twelve hex digits that change when, and only when, a message could be routed differently."""
+        return hashlib.sha256(json.dumps(self.routing_part(), sort_keys=True).encode()).hexdigest()[:12]
+
+    def routing_part(self) -> dict[str, Any]:
+        """What ``routing`` reads, as JSON values; URLs, secrets and timeouts are not in it."""
+        part = self.model_dump(
+            mode="json",
+            include={"capabilities", "models", "roles", "profiles", "profile", "domains", "default_domain"},
+        )
+        part["workers"] = {
+            name: w.model_dump(mode="json", include={"supports", "models", "api", "slots"}) | {"url": EMBEDDED}
+            for name, w in self.workers.items()
+        }
+        part["limits"] = self.limits.model_dump(mode="json", include={"max_message_bytes", "reply_subjects"})
+        part["lake"] = self.lake.model_dump(mode="json", include={"first_date"})
+        return part
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML 1.1 as PyYAML reads it, except that a key given twice is an error and not the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str | int) and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
+            if isinstance(key, str | int):
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def find_config_file(explicit: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> Path:
+    """Path of the configuration: the one given, else ``$FOUNDRY_CONFIG``, else ``foundry.yaml`` here or above, else
+    the demo's in ``foundry-demo/``, so that ``foundry sql`` works right after ``foundry demo``.
+
+    Raises:
+        ConfigError: when there is none.
+    """
+    if explicit or environ.get(CONFIG_ENV):
+        path = Path(explicit or environ[CONFIG_ENV])
+        if not path.is_file():
+            raise ConfigError(f"no configuration file at {path}", hint="Give an existing file with --config.")
+        return path.resolve()
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "foundry.yaml").is_file():
+            return folder / "foundry.yaml"
+    demo = Path.cwd() / DEMO_FOLDER / "foundry.yaml"
+    if demo.is_file():
+        return demo
+    raise ConfigError(
+        "no foundry.yaml in this folder or above it",
+        hint="Copy one from examples/, or give its path with --config, or run 'foundry demo', which brings its own.",
+    )
+
+
+def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> FoundryConfig:
+    """Reads, overrides and checks the configuration.
+
+    Args:
+        path: the file; see :func:`find_config_file` for the default.
+        environ: where overrides come from: ``FOUNDRY_NATS__URL=nats://…`` sets ``nats.url``; in names every
+            character that is no letter or digit is written ``_``, values are read as YAML.
+
+    Raises:
+        ConfigError: with every problem found, each naming key, value and what is allowed.
+    """
+    file = find_config_file(path, environ=environ)
+    try:
+        raw = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not readable as YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file}: holds {type(raw).__name__}; allowed: a mapping of keys such as nats, models, workers")
+    raw = apply_overrides(raw, environ)
+    config = parse(raw, source=str(file))
+    data_dir = config.data_dir if config.data_dir.is_absolute() else file.parent / config.data_dir
+    return config.model_copy(update={"data_dir": data_dir.resolve()})
+
+
+def parse(raw: Mapping[str, Any], *, source: str = "configuration") -> FoundryConfig:
+    """Checks a mapping as read from YAML.
+
+    Raises:
+        ConfigError: as :func:`load`.
+    """
+    try:
+        return FoundryConfig.model_validate(raw)
+    except ValidationError as error:
+        lines = [line for problem in error.errors() for line in _problem_lines(problem)]
+        raise ConfigError(f"{source} can't be used:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+
+
+def _problem_lines(problem: Any) -> list[str]:
+    """One pydantic problem as 'key: what is wrong, what was found, what is allowed'."""
+    key = ".".join(str(p) for p in problem["loc"] if p != "[key]")
+    kind, context, value = problem["type"], problem.get("ctx", {}), problem.get("input")
+    if kind == "value_error":
+        lines = str(context["error"]).splitlines()
+        return [f"{key}: {line}" if key else line for line in lines]
+    shown = repr(value) if not isinstance(value, dict | list) else type(value).__name__
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    if kind == "missing":
+        return [f"{key}: missing; it must be given"]
+    if kind == "extra_forbidden":
+        allowed = ", ".join(_allowed_keys(problem["loc"][:-1]))
+        return [f"{key}: no such key" + (f"; allowed here: {allowed}" if allowed else "")]
+    if kind == "literal_error":
+        return [f"{key}: is {shown}; allowed: {context['expected']}"]
+    if kind == "string_pattern_mismatch":
+        return [f"{key}: is {shown}; allowed: text that matches {context['pattern']}"]
+    return [f"{key}: is {shown}; {problem['msg'][0].lower()}{problem['msg'][1:]}"]
+
+
+def _allowed_keys(location: tuple[Any, ...]) -> list[str]:
+    """The keys that a section takes, found by walking the models along a pydantic location."""
+    model: Any = FoundryConfig
+    for step in location:
+        if isinstance(model, type) and issubclass(model, BaseModel) and step in model.model_fields:
+            annotation = model.model_fields[step].annotation
+            candidates = [annotation, *getattr(annotation, "__args__", ())]
+            model = next((c for c in reversed(candidates) if isinstance(c, type) and issubclass(c, BaseModel)), None)
+        # a name inside a mapping (workers.<name>) keeps the mapping's value model
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+
+
+def apply_overrides(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The mapping with every ``FOUNDRY_A__B=value`` of ``environ`` put at ``a.b``. Pure.
+
+    Raises:
+        ConfigError: when an override points below something that is not a section, or is not YAML.
+    """
+    result: dict[str, Any] = json.loads(json.dumps(raw, default=str))
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(OVERRIDE_PREFIX) or "__" not in variable:
+            if variable.removeprefix(OVERRIDE_PREFIX).lower() not in {"data_dir", "profile", "default_domain", "name"}:
+                continue
+            if not variable.startswith(OVERRIDE_PREFIX):
+                continue
+        steps = variable.removeprefix(OVERRIDE_PREFIX).lower().split("__")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"environment variable {variable}={text!r} is not readable as YAML: {error}") from None
+        section = result
+        for step in steps[:-1]:
+            key = _matching_key(section, step)
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise ConfigError(f"environment variable {variable}: {key!r} is a value, not a section")
+        section[_matching_key(section, steps[-1])] = value
+    return result
+
+
+def _matching_key(section: Mapping[str, Any], step: str) -> str:
+    """The existing key that an environment variable's step means, else the step itself."""
+    return next((k for k in section if re.sub(r"[^a-z0-9]", "_", str(k).lower()) == step), step)
+
+
+def secret(env: str | None, file: Path | None, *, key: str, environ: Mapping[str, str] = os.environ) -> SecretStr | None:
+    """A secret by reference: from an environment variable or a file; None when neither is named.
+
+    Raises:
+        ConfigError: when what is named is not there. The secret itself is in no message.
+    """
+    if env:
+        if not environ.get(env):
+            raise ConfigError(f"{key}_env names {env}, which is not set", hint=f"Set {env} before you start.")
+        return SecretStr(environ[env])
+    if file:
+        try:
+            return SecretStr(file.read_text(encoding="utf-8").strip())
+        except OSError as error:
+            raise ConfigError(f"{key}_file: {file} can't be read: {error.strerror}") from None
+    return None

@@ -1,0 +1,1 @@
+"""Analytics: the figures as assets, and the checks that guard them."""

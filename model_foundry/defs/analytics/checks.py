@@ -1,0 +1,59 @@
+"""Checks over the lake: each is a query in ``sql/checks`` that returns the rows that should not be there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from model_foundry.defs.resources import LakeResource
+from model_foundry.defs.tables import records_table
+
+
+@dataclass(frozen=True)
+class LakeCheck:
+    """A check: the asset it guards, the query's name, and what a failure means."""
+
+    asset: str
+    name: str
+    description: str
+    severity: dg.AssetCheckSeverity
+
+
+LAKE_CHECKS = [
+    LakeCheck(
+        "prompt_inbox",
+        "every_message_is_accounted_for",
+        "Each message landed is exactly one job, a duplicate of one, or a reject.",
+        dg.AssetCheckSeverity.ERROR,
+    ),
+    LakeCheck(
+        "prompt_inbox",
+        "no_rejects_today",
+        "Messages of today that could not be read. They are kept whole in `rejects`.",
+        dg.AssetCheckSeverity.WARN,
+    ),
+    LakeCheck(
+        "completions",
+        "figures_are_finite_and_ordered",
+        "No NaN, no infinity, and 0 < ttft_s <= e2e_s on every answer.",
+        dg.AssetCheckSeverity.ERROR,
+    ),
+]
+
+
+def lake_checks() -> list[dg.AssetChecksDefinition]:
+    """The checks as Dagster's."""
+    return [_asset_check(check) for check in LAKE_CHECKS]
+
+
+def _asset_check(check: LakeCheck) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=check.asset, name=check.name, description=check.description)
+    def run(lake: LakeResource) -> dg.AssetCheckResult:
+        offending = lake.warehouse.table(check.name)
+        metadata = {"rows": len(offending)}
+        if len(offending):
+            metadata["offending"] = records_table(offending.head(20))  # type: ignore[assignment]
+        return dg.AssetCheckResult(passed=offending.empty, severity=check.severity, metadata=metadata)
+
+    return run

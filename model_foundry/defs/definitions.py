@@ -1,0 +1,49 @@
+"""The code location: ``dagster … -m model_foundry.defs.definitions``.
+
+Belongs here: putting the folders together, once. Does not belong here: any asset, sensor or check.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from model_foundry.defs.analytics.assets import analytics_assets
+from model_foundry.defs.analytics.checks import lake_checks
+from model_foundry.defs.prompts.assets import prompt_assets
+from model_foundry.defs.prompts.externals import external_assets
+from model_foundry.defs.prompts.sensors import answer_prompts_job, prompt_sensor_for
+from model_foundry.defs.resources import FoundryResource, LakeResource
+from model_foundry.runtime import Foundry
+
+
+def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | None = None) -> dg.Definitions:
+    """Everything Dagster shows, for one configuration.
+
+    Args:
+        foundry: the configuration; lanes and workers become partitions and external assets.
+        resource_overrides: resources by key, put in place of the real ones; the seam for tests.
+    """
+    job = answer_prompts_job()
+    return dg.Definitions(
+        assets=[*external_assets(foundry.config), *prompt_assets(foundry.config), *analytics_assets()],
+        asset_checks=lake_checks(),
+        jobs=[job],
+        sensors=[prompt_sensor_for(job)],
+        resources={
+            "foundry": FoundryResource(config_file=str(foundry.config_file)),
+            "lake": LakeResource(
+                config_file=str(foundry.config_file), database=str(foundry.config.data_dir / "catalog.sqlite")
+            ),
+            **(resource_overrides or {}),
+        },
+        # steps share the run's process: a step of its own would pay the whole import again
+        executor=dg.in_process_executor,
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """The definitions for the configuration that ``FOUNDRY_CONFIG`` or the working folder names."""
+    return build_definitions(Foundry.load())

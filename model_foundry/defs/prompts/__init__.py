@@ -1,0 +1,1 @@
+"""Prompts: partitions, inbox and completions, the sensor that asks for runs."""

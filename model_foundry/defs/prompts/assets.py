@@ -1,0 +1,112 @@
+"""``prompt_inbox`` and ``completions``, partitioned by day and lane.
+
+Belongs here: reading the partition and the range, calling one domain function, showing the outcome. Prompt and answer
+texts are never put into metadata or logs: Dagster's event log keeps what it is given for ever.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from model_foundry.answering import answer_partition
+from model_foundry.config import FoundryConfig
+from model_foundry.defs.prompts.externals import OWNERS, prompts_stream_key, worker_key
+from model_foundry.defs.prompts.partitions import day_and_lane, prompt_partitions
+from model_foundry.defs.prompts.show import completions_metadata, correlation_tags, inbox_metadata
+from model_foundry.defs.resources import FoundryResource, LakeResource
+from model_foundry.intake import land_partition
+from model_foundry.warehouse.landing import claimants
+
+
+class RangeConfig(dg.Config):
+    """The range of stream sequences a run is about. Left empty: whatever is pending for the partition."""
+
+    stream_created: int | None = None
+    from_seq: int | None = None
+    to_seq: int | None = None
+    config_digest: str | None = None
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First and last sequence, or None."""
+        return None if self.from_seq is None or self.to_seq is None else (self.from_seq, self.to_seq)
+
+
+class AnswerConfig(RangeConfig):
+    """As the range, and whether jobs that failed before are asked again."""
+
+    retry_failed: bool = False
+
+
+def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
+    """The two assets a prompt passes through."""
+    partitions = prompt_partitions(config)
+
+    @dg.asset(
+        partitions_def=partitions,
+        deps=[prompts_stream_key()],
+        group_name="prompts",
+        kinds={"nats", "duckdb"},
+        owners=OWNERS,
+        description=(
+            "The prompts of one day and lane, read from JetStream by sequence, routed by capability, and landed in "
+            "the lake: each message is one job, a duplicate of one, or a reject.\n\n"
+            "Materialize a partition by hand to land what is still missing; nothing missing is a normal outcome. "
+            "The lane `unroutable` holds what could not be used, and the rejects.\n\n"
+            "Tables: `jobs`, `rejects`, `stream_messages`, `ingest_ledger`."
+        ),
+    )
+    def prompt_inbox(
+        context: dg.AssetExecutionContext, config: RangeConfig, foundry: FoundryResource, lake: LakeResource
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        day, lane = day_and_lane(context)
+        report = land_partition(
+            foundry.parts,
+            day,
+            lane,
+            run_id=context.run_id,
+            span=config.span,
+            stream_created=config.stream_created,
+            config_digest=config.config_digest,
+        )
+        return dg.MaterializeResult(metadata=inbox_metadata(lake.warehouse, report, config.span, context.run_id))
+
+    @dg.asset(
+        partitions_def=partitions,
+        deps=[prompt_inbox, *(worker_key(name) for name in config.workers)],
+        group_name="prompts",
+        kinds={"http", "duckdb"},
+        owners=OWNERS,
+        description=(
+            "The answers of one day and lane. Each pending job goes to a worker that declares the lane and serves "
+            "the model, never more at once than the worker has slots; a failing worker's jobs go on elsewhere. Every "
+            "attempt is a row with its timings, every finished job a message on `results.<job_id>`.\n\n"
+            "Materialize by hand to answer what is pending; set `retry_failed` to ask again for what failed.\n\n"
+            "Tables: `completions`, `jobs`; open `job_overview` first."
+        ),
+    )
+    def completions(
+        context: dg.AssetExecutionContext, config: AnswerConfig, foundry: FoundryResource, lake: LakeResource
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        day, lane = day_and_lane(context)
+        report = answer_partition(
+            foundry.parts,
+            day,
+            lane,
+            run_id=context.run_id,
+            span=config.span,
+            stream_created=config.stream_created,
+            dead_runs=_ended(context.instance, claimants(lake.warehouse, lane=lane, partition_date=day)),
+            retry_failed=config.retry_failed,
+            on_progress=lambda done, total: context.log.info(f"{done} of {total} jobs done"),
+        )
+        context.instance.add_run_tags(context.run_id, correlation_tags(lake.warehouse, report.job_ids))
+        return dg.MaterializeResult(metadata=completions_metadata(lake.warehouse, report, day, lane, context.run_id))
+
+    return [prompt_inbox, completions]
+
+
+def _ended(instance: dg.DagsterInstance, run_ids: list[str]) -> list[str]:
+    """The runs among these that can't come back: finished, or unknown to this instance."""
+    runs = {run_id: instance.get_run_by_id(run_id) for run_id in run_ids}
+    return [run_id for run_id, run in runs.items() if run is None or run.is_finished]

@@ -1,0 +1,64 @@
+"""What is not made here but belongs in the picture: the streams, and the model servers."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from model_foundry.config import FoundryConfig, StreamConfig, WorkerConfig
+
+OWNERS = ["team:model-foundry"]
+
+
+def prompts_stream_key() -> dg.AssetKey:
+    """Key of the stream of prompts."""
+    return dg.AssetKey(["nats", "prompts"])
+
+
+def results_stream_key() -> dg.AssetKey:
+    """Key of the stream of results."""
+    return dg.AssetKey(["nats", "results"])
+
+
+def worker_key(name: str) -> dg.AssetKey:
+    """Key of a worker."""
+    return dg.AssetKey(["workers", name])
+
+
+def external_assets(config: FoundryConfig) -> list[dg.AssetSpec]:
+    """The streams and the workers, as assets that Dagster shows and does not run."""
+    return [
+        _stream(prompts_stream_key(), config.streams.prompts, "Prompts as published; `prompt_sensor` watches it.", []),
+        _stream(
+            results_stream_key(),
+            config.streams.results,
+            "One message a finished job, on `results.<job_id>`.",
+            [dg.AssetKey("completions")],
+        ),
+        *(_worker(name, worker) for name, worker in config.workers.items()),
+    ]
+
+
+def _stream(key: dg.AssetKey, stream: StreamConfig, text: str, deps: list[dg.AssetKey]) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        deps=deps,
+        description=f"{text}\n\nJetStream stream `{stream.name}`, subjects {', '.join(f'`{s}`' for s in stream.subjects)}.",
+        group_name="streams",
+        kinds={"nats"},
+        owners=OWNERS,
+    )
+
+
+def _worker(name: str, worker: WorkerConfig) -> dg.AssetSpec:
+    lines = [worker.description] if worker.description else []
+    if worker.stand_in:
+        lines.append(f"**Stand-in:** {worker.stand_in}.")
+    lines.append(f"`{worker.api}` at `{worker.url}`, {worker.slots} slots, supports {', '.join(worker.supports)}.")
+    lines.append("Models: " + (", ".join(f"`{m}`" for m in worker.models) if worker.models else "every one of its lanes"))
+    return dg.AssetSpec(
+        worker_key(name),
+        description="\n\n".join(lines),
+        group_name="workers",
+        kinds={"ollama" if worker.api == "ollama" else "openai"},
+        owners=OWNERS,
+    )

@@ -1,0 +1,100 @@
+"""What a materialization of the prompt assets shows. No prompt or answer text, ever: only ids and figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+from urllib.parse import quote
+
+import dagster as dg
+
+from model_foundry.answering import AnswerReport
+from model_foundry.defs.tables import markdown_table, records_table
+from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.landing import LandingReport
+
+MAX_LINKS = 20
+
+
+def inbox_metadata(
+    warehouse: Warehouse, report: LandingReport, span: tuple[int, int] | None, run_id: str
+) -> dict[str, Any]:
+    """Counts of a landing, where it came from, and the rejects with their reasons."""
+    metadata: dict[str, Any] = {
+        "status": "landed" if report.messages else "empty",
+        "messages": report.messages,
+        "jobs": report.jobs,
+        "duplicates": report.duplicates,
+        "rejects": report.rejects,
+        "range": f"{span[0]} to {span[1]}" if span else "whatever was missing",
+        "dagster/row_count": report.jobs,
+    }
+    if report.jobs:
+        metadata["jobs_by_domain"] = records_table(warehouse.table("run_jobs_by_domain", {"run_id": run_id}))
+    if report.rejects:
+        metadata["reject_reasons"] = records_table(warehouse.table("run_rejects", {"run_id": run_id}))
+    return metadata
+
+
+def completions_metadata(
+    warehouse: Warehouse, report: AnswerReport, day: date, lane: str, run_id: str
+) -> dict[str, Any]:
+    """Counts, tokens, rates, percentiles, the slowest jobs, the failed ones, and links by correlation id."""
+    ids = {"job_ids": report.job_ids}
+    pending = warehouse.table("partition_pending", {"day": day, "lane": lane}).iloc[0]["pending"]
+    metadata: dict[str, Any] = {
+        "status": report.status,
+        "answered": report.by_status.get("answered", 0),
+        "failed": sum(count for status, count in report.by_status.items() if status != "answered"),
+        "pending": int(pending),
+        "attempts": report.attempts,
+        "results_published": report.published,
+        "dagster/row_count": report.attempts,
+    }
+    if not report.job_ids:
+        return metadata
+    summary = warehouse.table("run_summary", {"run_id": run_id}).iloc[0].to_dict()
+    metadata |= {key: _number(value) for key, value in summary.items() if value is not None and value == value}
+    metadata["slowest_jobs"] = records_table(warehouse.table("run_slowest", {"run_id": run_id}))
+    failed = warehouse.table("jobs_without_answer", ids)
+    if len(failed):
+        metadata["jobs_without_answer"] = records_table(failed)
+    correlated = warehouse.table("jobs_by_correlation", ids)
+    if len(correlated):
+        rows = [
+            (f"[{_escape(row.correlation_id)}]({correlation_link(row.correlation_id)})", row.jobs, row.answered)
+            for row in correlated.head(MAX_LINKS).itertuples()
+        ]
+        metadata["by_correlation_id"] = dg.MetadataValue.md(
+            markdown_table(["correlation id (its runs)", "jobs", "answered"], rows)
+        )
+    return metadata
+
+
+def correlation_tags(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, str]:
+    """Run tags that make a run findable by the correlation ids it worked for; the first twenty."""
+    if not job_ids:
+        return {}
+    correlated = warehouse.table("jobs_by_correlation", {"job_ids": list(job_ids)}).head(MAX_LINKS)
+    return {correlation_tag(row.correlation_id): str(row.jobs) for row in correlated.itertuples()}
+
+
+def correlation_tag(correlation_id: str) -> str:
+    """The run tag's key for a correlation id: Dagster allows letters, digits, ``_ - .`` and 63 characters."""
+    return "correlation/" + re.sub(r"[^A-Za-z0-9_.-]", "-", correlation_id)[:63]
+
+
+def correlation_link(correlation_id: str) -> str:
+    """The page of runs that carry a correlation id."""
+    return f"/runs?q[0]={quote(f'tag:{correlation_tag(correlation_id)}', safe='')}"
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]()<>#|!])", r"\\\1", text)
+
+
+def _number(value: Any) -> Any:
+    """Plain Python numbers; Dagster's metadata takes no numpy ones."""
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,52 @@
+"""The messages that ``foundry demo`` publishes: forty prompts of our own, and two faulty ones.
+
+Belongs here: what is sent, as bytes. Does not belong here: sending it (``cli``), the configuration it is meant for
+(``foundry.yaml`` beside this file).
+
+``prompts.jsonl`` holds one body a line in the wire form of a prompt, without ``job_id``, so that it can be sent with
+``foundry submit`` too. ``metadata.expected_domain`` says what the prompt is about; ``metadata.domain_on: subject``
+moves the domain of that line from the body to the subject when the demo sends it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+SUBJECT = "prompts.submit"
+UNKNOWN_MODEL = "gemma3:270b"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoMessage:
+    """One message to publish: ``msg_id`` goes into the ``Nats-Msg-Id`` header and is the job id."""
+
+    subject: str
+    data: bytes
+    msg_id: str
+
+
+def demo_messages(run_tag: str = "") -> list[DemoMessage]:
+    """The forty prompts, then one that names an unknown model, then one that is no JSON.
+
+    Args:
+        run_tag: put before each id (``<run_tag>-demo-01``), so that another demo run is a new set of jobs; the same
+            tag gives the same messages.
+    """
+    lines = resources.files(__package__).joinpath("prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    bodies: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    bodies.append({"prompt": "Say hello.", "model": UNKNOWN_MODEL, "metadata": {"suite": "demo"}})
+    prefix = f"{run_tag}-" if run_tag else ""
+    messages = [_message(body, f"{prefix}demo-{number:02d}") for number, body in enumerate(bodies, start=1)]
+    return [*messages, DemoMessage(SUBJECT, b'{"prompt": "no closing quote', f"{prefix}demo-{len(messages) + 1:02d}")]
+
+
+def _message(body: dict[str, Any], job_id: str) -> DemoMessage:
+    subject = SUBJECT
+    if body["metadata"].get("domain_on") == "subject":
+        subject = f"{SUBJECT}.{body['domain']}"
+        body = {key: value for key, value in body.items() if key != "domain"}
+    data = json.dumps({"job_id": job_id, **body}, ensure_ascii=False).encode("utf-8")
+    return DemoMessage(subject, data, job_id)

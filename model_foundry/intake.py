@@ -1,0 +1,190 @@
+"""Intake: from stream sequences to jobs and rejects in the lake.
+
+Belongs here: what one sensor tick asks for, and what one ``prompt_inbox`` run lands. Does not belong here: the cursor
+arithmetic (``jetstream.ranges``), reading one message (``envelopes``), routing it (``routing``), the SQL
+(``warehouse.landing``).
+
+Nothing here acknowledges anything. A tick reads a range only to learn which partitions it touches; the runs read the
+same range again and land it. A range can be read any number of times and gives the same rows, so a failed run is
+simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from model_foundry.config import FoundryConfig
+from model_foundry.envelopes import read_prompt
+from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
+from model_foundry.jetstream.ranges import Cursor, next_range
+from model_foundry.records import UNROUTABLE_LANE, Job, Reject, StreamMessage
+from model_foundry.routing import partition_date, route
+from model_foundry.runtime import Foundry
+from model_foundry.warehouse.landing import IngestRange, LandingReport, land_prompts, missing_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages, read and routed: every message is exactly one of these."""
+
+    jobs: tuple[Job, ...]
+    rejects: tuple[Reject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunAsk:
+    """One run that a tick asks for: a partition, and the range of sequences it should land."""
+
+    partition_date: date
+    lane: str
+    stream: str
+    stream_created: int
+    from_seq: int
+    to_seq: int
+    config_digest: str
+
+    @property
+    def run_key(self) -> str:
+        """Names this ask for ever. Only a belt: the cursor is what keeps a range from being asked for twice."""
+        return (
+            f"{self.stream}-{self.stream_created}-{self.from_seq}-{self.to_seq}-{self.lane}-{self.partition_date}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one look at the stream found: the runs to ask for, the new cursor, and what a person should know."""
+
+    asks: tuple[RunAsk, ...]
+    cursor: Cursor
+    notes: tuple[str, ...] = ()
+
+
+def read_batch(config: FoundryConfig, messages: Iterable[StreamMessage]) -> Batch:
+    """Reads and routes messages. Pure; nothing stops it and nothing is left out."""
+    jobs: list[Job] = []
+    rejects: list[Reject] = []
+    for message in messages:
+        read = read_prompt(message, max_message_bytes=config.limits.max_message_bytes)
+        if isinstance(read, Reject):
+            rejects.append(read)
+        else:
+            jobs.append(route(config, read))
+    return Batch(tuple(jobs), tuple(rejects))
+
+
+def partitions_of(config: FoundryConfig, batch: Batch) -> list[tuple[date, str]]:
+    """The (date, lane) partitions that a batch touches; rejects belong to the lane ``unroutable``. Pure."""
+    touched = {(job.partition_date, job.lane) for job in batch.jobs}
+    touched |= {(partition_date(r.message.published_at, config.lake.first_date), UNROUTABLE_LANE) for r in batch.rejects}
+    return sorted(touched)
+
+
+def part_of(config: FoundryConfig, batch: Batch, day: date, lane: str) -> Batch:
+    """The part of a batch that belongs to one partition. Pure."""
+    return Batch(
+        tuple(j for j in batch.jobs if (j.partition_date, j.lane) == (day, lane)),
+        tuple(
+            r
+            for r in batch.rejects
+            if lane == UNROUTABLE_LANE and partition_date(r.message.published_at, config.lake.first_date) == day
+        ),
+    )
+
+
+def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
+    """Waits a while for new prompts and says which runs would land them; None when there is nothing new.
+
+    Args:
+        foundry: the parts.
+        cursor_text: the sensor's cursor as stored, or None at the very first tick.
+
+    Raises:
+        NatsUnavailable, StreamError: an outage is an error, so that it never looks like an empty queue.
+    """
+    config = foundry.config
+    cursor, unreadable = Cursor.from_text(cursor_text)
+
+    async def look(js: JetStream) -> tuple[StreamState, list[StreamMessage], tuple[str, ...]] | None:
+        state = await js.ensure_stream(config.streams.prompts)
+        after = cursor.last_seq if cursor and cursor.stream_created == state.created else 0
+        state = await js.wait_for_messages(state.name, after, config.limits.sensor_long_poll_s)
+        span = next_range(cursor, state, config.limits.sensor_batch_messages)
+        if span is None:
+            return None
+        notes = [f"unreadable cursor, reading from the start: {unreadable}"] if unreadable else []
+        if span.recreated:
+            notes.append(f"stream {state.name} was recreated; reading it from its first sequence")
+        if span.lost:
+            notes.append(f"stream {state.name} dropped sequences {span.lost[0]} to {span.lost[1]} before they were read")
+        reached = StreamState(
+            state.name, state.created, span.from_seq, span.to_seq, span.to_seq - span.from_seq + 1, state.bytes
+        )
+        return reached, await js.read_range(state, span.from_seq, span.to_seq), tuple(notes)
+
+    found = with_jetstream(foundry.nats, look)
+    if found is None:
+        return None
+    span, messages, notes = found
+    digest = foundry.remember_routing()
+    asks = tuple(
+        RunAsk(day, lane, span.name, span.created, span.first_seq, span.last_seq, digest)
+        for day, lane in partitions_of(config, read_batch(config, messages))
+    )
+    return Tick(asks, Cursor(span.created, span.last_seq), notes)
+
+
+def land_partition(
+    foundry: Foundry,
+    day: date,
+    lane: str,
+    *,
+    run_id: str,
+    span: tuple[int, int] | None = None,
+    stream_created: int | None = None,
+    config_digest: str | None = None,
+) -> LandingReport:
+    """Lands one partition's messages: of the given range, else of every range of the stream not landed yet.
+
+    Args:
+        foundry: the parts.
+        day: the partition's date.
+        lane: the partition's lane.
+        run_id: who lands.
+        span: first and last sequence, both included.
+        stream_created: creation time (epoch s) of the stream the range belongs to.
+        config_digest: the routing configuration the range was asked for with.
+
+    Returns:
+        What was landed; all zeros when there was nothing, which is a normal outcome.
+
+    Raises:
+        StreamError: when the stream was recreated since the range was asked for: its sequences mean other messages now.
+    """
+    config = foundry.routing_config(config_digest)
+    foundry.warehouse.migrate()
+
+    async def read(js: JetStream) -> tuple[StreamState, list[tuple[int, int]], list[StreamMessage]]:
+        state = await js.ensure_stream(foundry.config.streams.prompts)
+        spans: Sequence[tuple[int, int]]
+        if span is not None:
+            spans = [span] if stream_created in (None, state.created) else []
+        else:
+            spans = missing_ranges(foundry.warehouse, state.name, state.created, state.first_seq, state.last_seq)
+        messages = [m for first, last in spans for m in await js.read_range(state, first, last)]
+        return state, list(spans), messages
+
+    state, spans, messages = with_jetstream(foundry.nats, read)
+    if not spans:
+        return LandingReport()
+    mine = part_of(config, read_batch(config, messages), day, lane)
+    return land_prompts(
+        foundry.warehouse,
+        mine.jobs,
+        mine.rejects,
+        range_=IngestRange(state.name, state.created, lane, day, spans[0][0], spans[-1][1]),
+        run_id=run_id,
+        config_digest=config.routing_digest(),
+    )

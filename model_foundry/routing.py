@@ -1,0 +1,194 @@
+"""Routing: from a readable message and the configuration to a job in exactly one lane. Pure functions only.
+
+Belongs here: which domain, model, lane and workers a job gets, and why. Does not belong here: reading bytes
+(``envelopes``), telling domains apart (``domains``), who is alive or has a free slot (``inference.dispatch``).
+
+The rule, first match wins:
+
+1. a model is named       -> that model, in its capability's lane (or the named capability's, if a worker offers both)
+2. a role is named        -> the role's model; the role's worker is asked first
+3. neither                -> the domain's candidates in configured order; the first whose lane some worker serves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from model_foundry.config import FoundryConfig
+from model_foundry.domains import classify, language_of
+from model_foundry.records import UNROUTABLE_LANE, ErrorKind, Job, JobStatus, PromptEnvelope
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that could answer, where, and whether anybody serves it there."""
+
+    model: str
+    lane: str
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The decision for one prompt. ``error_kind`` is set when the job can't be used; the lane is then `unroutable`."""
+
+    domain: str
+    domain_source: str
+    language: str
+    lane: str
+    model: str | None
+    reason: str
+    candidates: tuple[Candidate, ...] = ()
+    error_kind: ErrorKind | None = None
+    error_message: str | None = None
+
+
+def partition_date(published_at: datetime, first_date: date) -> date:
+    """The daily partition of a message: the UTC date of the stream's timestamp, never before the first partition."""
+    return max(published_at.astimezone(UTC).date(), first_date)
+
+
+def workers_for(config: FoundryConfig, model: str, lane: str, role: str | None = None) -> tuple[str, ...]:
+    """The workers that declare the lane and serve the model, first choice first.
+
+    The role's worker leads; then those that put this lane earlier in ``supports``; then the order of the file.
+    """
+    preferred = config.roles[role].worker if role in config.roles else None
+    able = [name for name, w in config.workers.items() if lane in w.supports and config.serves(name, model)]
+    return tuple(sorted(able, key=lambda name: (name != preferred, config.workers[name].supports.index(lane))))
+
+
+def worker_ranks(config: FoundryConfig, workers: Sequence[str], lane: str, role: str | None = None) -> tuple[int, ...]:
+    """The rank of each worker of :func:`workers_for`; workers of equal rank are taken by free slots."""
+    preferred = config.roles[role].worker if role in config.roles else None
+    return tuple(
+        config.workers[name].supports.index(lane) + (0 if preferred in (None, name) else 1) for name in workers
+    )
+
+
+def candidates_of(config: FoundryConfig, domain: str, capability: str | None = None) -> tuple[Candidate, ...]:
+    """The models that may answer for a domain, in configured order; a named capability narrows them.
+
+    A domain that is not configured uses the default domain's candidates. When a capability is named and no candidate
+    has it, every model of that capability is one.
+    """
+    names: Sequence[str] = (config.domains.get(domain) or config.domains[config.default_domain]).candidates
+    if capability is not None:
+        of_capability = [m for m, c in config.models.items() if c.capability == capability]
+        names = [m for m in names if m in of_capability] or of_capability
+    lanes = [(m, config.models[m].capability) for m in names]
+    return tuple(Candidate(m, lane, workers_for(config, m, lane)) for m, lane in lanes)
+
+
+def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
+    """Routes one readable prompt. Pure: the same envelope and configuration always give the same route."""
+    if envelope.domain is not None:
+        domain, source, why = envelope.domain, envelope.domain_source or "message", "given by the sender"
+    else:
+        found = classify(envelope.prompt, config.domains, config.default_domain)
+        domain, source, why = found.domain, "classified", found.reason
+    language = language_of(envelope.prompt)
+
+    def rejected(kind: ErrorKind, message: str) -> Route:
+        return Route(domain, source, language, UNROUTABLE_LANE, envelope.model, message, (), kind, message)
+
+    if envelope.problem is not None:
+        return rejected(ErrorKind.INVALID_REQUEST, envelope.problem)
+    if envelope.reply_to is not None and not any(
+        subject_matches(envelope.reply_to, pattern) for pattern in config.limits.reply_subjects
+    ):
+        allowed = ", ".join(config.limits.reply_subjects)
+        return rejected(ErrorKind.INVALID_REQUEST, f"reply_to is {envelope.reply_to!r}; allowed subjects: {allowed}")
+    if envelope.capability is not None and envelope.capability not in config.capabilities:
+        allowed = ", ".join(config.capabilities)
+        return rejected(ErrorKind.UNKNOWN_CAPABILITY, f"capability is {envelope.capability!r}; allowed: {allowed}")
+    if envelope.role is not None and envelope.role not in config.active_roles:
+        state = f"is off in profile {config.profile!r}" if envelope.role in config.roles else "is not configured"
+        allowed = ", ".join(config.active_roles) or "(none)"
+        return rejected(ErrorKind.UNKNOWN_ROLE, f"role {envelope.role!r} {state}; allowed: {allowed}")
+    if envelope.model is not None and envelope.model not in config.models:
+        allowed = ", ".join(config.models)
+        return rejected(ErrorKind.UNKNOWN_MODEL, f"model is {envelope.model!r}; allowed: {allowed}")
+
+    if envelope.model is not None or envelope.role is not None:
+        model = envelope.model or config.roles[envelope.role or ""].model
+        named = f"model {model} named" if envelope.model else f"role {envelope.role} stands for {model}"
+        lane = _lane_of(config, model, envelope.capability)
+        if envelope.capability is not None and lane != envelope.capability:
+            return rejected(
+                ErrorKind.INVALID_REQUEST,
+                f"capability is {envelope.capability!r}, but {model} needs {config.models[model].capability!r} "
+                "and no worker serves it in the other lane",
+            )
+        choice = Candidate(model, lane, workers_for(config, model, lane, envelope.role))
+        return Route(domain, source, language, lane, model, f"{named}: lane {lane}", (choice,))
+
+    choices = candidates_of(config, domain, envelope.capability)
+    if not choices:
+        return rejected(
+            ErrorKind.NO_WORKER, f"no model has the capability {envelope.capability!r}; give one to a model in `models`"
+        )
+    served = next((c for c in choices if c.workers), choices[0])
+    reason = f"domain {domain} ({why}): {served.model} is its first candidate"
+    if served is not choices[0]:
+        reason = f"domain {domain} ({why}): {served.model} is its first candidate that a worker serves"
+    return Route(domain, source, language, served.lane, served.model, f"{reason}, lane {served.lane}", choices)
+
+
+def route(config: FoundryConfig, envelope: PromptEnvelope) -> Job:
+    """The job that a readable prompt becomes; ``rejected`` in the lane ``unroutable`` when it can't be used."""
+    message, decision = envelope.message, decide(config, envelope)
+    return Job(
+        stream=message.stream,
+        stream_created=message.stream_created,
+        seq=message.seq,
+        subject=message.subject,
+        published_at=message.published_at,
+        partition_date=partition_date(message.published_at, config.lake.first_date),
+        job_id=envelope.job_id,
+        correlation_id=envelope.correlation_id,
+        domain=decision.domain,
+        domain_source=decision.domain_source,
+        language=decision.language,
+        lane=decision.lane,
+        model=decision.model,
+        role=envelope.role,
+        capability=envelope.capability,
+        prompt=envelope.prompt,
+        messages=envelope.messages,
+        params=envelope.params,
+        priority=envelope.priority,
+        deadline=envelope.deadline,
+        reply_to=envelope.reply_to,
+        metadata=envelope.metadata,
+        traceparent=envelope.traceparent,
+        extra=envelope.extra,
+        notes=envelope.notes,
+        route_reason=decision.reason,
+        status=JobStatus.REJECTED if decision.error_kind else JobStatus.PENDING,
+        error_kind=decision.error_kind,
+        error_message=decision.error_message,
+    )
+
+
+def subject_matches(subject: str, pattern: str) -> bool:
+    """Whether a concrete NATS subject falls under a pattern with ``*`` (one token) and ``>`` (one or more)."""
+    tokens, wanted = subject.split("."), pattern.split(".")
+    if any(not t or t in "*>" or any(c.isspace() for c in t) for t in tokens):
+        return False
+    for index, want in enumerate(wanted):
+        if want == ">":
+            return len(tokens) > index
+        if index >= len(tokens) or want not in ("*", tokens[index]):
+            return False
+    return len(tokens) == len(wanted)
+
+
+def _lane_of(config: FoundryConfig, model: str, capability: str | None) -> str:
+    """The model's own lane, or the named one when some worker serves the model there."""
+    own = config.models[model].capability
+    if capability is None or capability == own:
+        return own
+    return capability if workers_for(config, model, capability) else own
