@@ -186,6 +186,7 @@ async def _answer(
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), FLUSH_EVERY_S)
                 await flush()
+            await flush()  # what ended while the last one was being written
 
         def on_attempt(item: WorkItem, completion: Completion) -> None:
             attempts.append((item.job, completion))

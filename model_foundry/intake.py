@@ -17,6 +17,7 @@ from datetime import date
 
 from model_foundry.config import FoundryConfig
 from model_foundry.envelopes import read_prompt
+from model_foundry.errors import StreamError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.jetstream.ranges import Cursor, next_range
 from model_foundry.records import UNROUTABLE_LANE, Job, Reject, StreamMessage
@@ -170,7 +171,13 @@ def land_partition(
         state = await js.ensure_stream(foundry.config.streams.prompts)
         spans: Sequence[tuple[int, int]]
         if span is not None:
-            spans = [span] if stream_created in (None, state.created) else []
+            if stream_created not in (None, state.created):
+                raise StreamError(
+                    f"stream {state.name} was recreated since sequences {span[0]} to {span[1]} were asked for; "
+                    "its numbers mean other messages now",
+                    hint="The sensor reads the new stream from its start; nothing of the old one is left to land.",
+                )
+            spans = [span]
         else:
             spans = missing_ranges(foundry.warehouse, state.name, state.created, state.first_seq, state.last_seq)
         messages = [m for first, last in spans for m in await js.read_range(state, first, last)]

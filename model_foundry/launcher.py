@@ -56,7 +56,9 @@ class ForkRunLauncher(DefaultRunLauncher):
                 self._instance.report_engine_event(f"No run host ({error}); launching the run the stock way.", run)
             else:
                 if "pid" not in answer:
-                    raise DagsterLaunchFailedError(f"the run host did not take the run: {answer.get('error')}")
+                    raise DagsterLaunchFailedError(  # type: ignore[no-untyped-call]
+                        f"the run host did not take the run: {answer.get('error')}"
+                    )
                 self._instance.add_run_tags(run.run_id, {HOST_TAG: str(answer["pid"])})
                 return
         super().launch_run(context)
@@ -67,7 +69,7 @@ class ForkRunLauncher(DefaultRunLauncher):
         if run is None or run.is_finished:
             return False
         if HOST_TAG not in run.tags:
-            return super().terminate(run_id)
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
         self._instance.report_run_canceling(run)
         try:
             return bool(self._ask_host({"op": "terminate", "run_id": run_id}).get("terminated"))

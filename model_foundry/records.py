@@ -67,7 +67,7 @@ class StreamMessage:
     subject: str
     published_at: datetime
     headers: tuple[tuple[str, str], ...]
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +199,15 @@ class Completion:
     retry_after_s: float | None = None
     server_stats: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How a job ended: the last attempt's outcome, or why there was none. ``attempts`` counts all there ever were."""
+
+    job_id: str
+    status: JobStatus
+    error_kind: ErrorKind | None
+    error_message: str | None
+    attempts: int
+    finished_at: datetime

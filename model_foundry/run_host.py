@@ -28,6 +28,13 @@ from typing import Any
 SOCKET_ENV = "FOUNDRY_RUN_HOST"
 """Environment variable with the path of the host's socket; ``foundry up`` sets it for webserver and daemon."""
 
+ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Set before the imports: math libraries start a thread a core, Arrow's allocator one for its own cleaning."""
+
 MAX_REQUEST_BYTES = 4 * 2**20
 STOP_GRACE_S = 20.0
 
@@ -86,12 +93,12 @@ class RunHost:
         self._open = (server, wake_read, wake_write)
         print(f"run host ready on {self.socket_path}", flush=True)
         while not self._stopping:
-            ready, _, _ = select.select([server, wake_read], [], [])
+            ready, _, _ = select.select([server.fileno(), wake_read], [], [])
             if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
                 self._reap()
-            if server in ready:
+            if server.fileno() in ready:
                 self._accept(server)
         server.close()
         self.socket_path.unlink(missing_ok=True)
@@ -202,21 +209,23 @@ def execute_run(serialized_args: str) -> int:
 def preload() -> None:
     """Pays for the imports: the definitions, the instance once, and one run in memory for what is imported lazily."""
     import dagster as dg
+    import duckdb
     from dagster._core.instance import DagsterInstance
-    from dagster._core.storage.fs_io_manager import fs_io_manager  # noqa: F401
 
     import model_foundry.defs.definitions
 
-    model_foundry.defs.definitions.defs()  # type: ignore[operator]
+    model_foundry.defs.definitions.defs()
     with DagsterInstance.get() as instance:
         instance.get_runs(limit=1)
 
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["a"]))
-    def warm_up() -> dg.MaterializeResult:  # type: ignore[type-arg]
+    def warm_up():  # type: ignore[no-untyped-def]  # dagster would resolve an annotation, and `dg` is local here
         return dg.MaterializeResult(metadata={"rows": 0})
 
     with DagsterInstance.ephemeral() as instance:
-        dg.materialize([warm_up], partition_key="a", instance=instance)
+        quiet = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+        dg.materialize([warm_up], partition_key="a", instance=instance, run_config=quiet)
+    duckdb.execute("set threads = 1")  # importing duckdb opens a database of its own, with a thread a core
 
 
 def die_with_parent(number: int) -> None:
@@ -230,8 +239,7 @@ def main() -> None:
     """``python -m model_foundry.run_host SOCKET``: preloads, checks that forking is safe, serves."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m model_foundry.run_host SOCKET")
-    # math libraries start a thread a core at import; a process that forks can't have them
-    os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"})
+    os.environ.update(ONE_THREAD)
     preload()
     tasks = Path("/proc/self/task")
     threads = len(list(tasks.iterdir())) if tasks.is_dir() else threading.active_count()

@@ -37,9 +37,9 @@ def main() -> None:
     try:
         app()
     except FoundryError as error:
-        console.print(f"[bold red]error:[/] {_plain(str(error))}")
+        console.print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True)
         if error.hint:
-            console.print(f"[bold]do:[/] {_plain(error.hint)}")
+            console.print(f"[bold]do:[/] {_plain(error.hint)}", soft_wrap=True)
         sys.exit(2 if isinstance(error, ConfigError) else 3)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away (`foundry sql … | head`); that is no error

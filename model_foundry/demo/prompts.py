@@ -11,7 +11,7 @@ moves the domain of that line from the body to the subject when the demo sends i
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -21,11 +21,16 @@ UNKNOWN_MODEL = "gemma3:270b"
 
 @dataclass(frozen=True, slots=True)
 class DemoMessage:
-    """One message to publish: ``msg_id`` goes into the ``Nats-Msg-Id`` header and is the job id."""
+    """One message to publish: ``msg_id`` goes into the ``Nats-Msg-Id`` header and is the job id.
+
+    ``expected`` is what should become of it: ``answered``, ``rejected`` (a job that can't be used) or ``reject`` (a
+    message that can't be read).
+    """
 
     subject: str
     data: bytes
     msg_id: str
+    expected: str = "answered"
 
 
 def demo_messages(run_tag: str = "") -> list[DemoMessage]:
@@ -37,10 +42,11 @@ def demo_messages(run_tag: str = "") -> list[DemoMessage]:
     """
     lines = resources.files(__package__).joinpath("prompts.jsonl").read_text(encoding="utf-8").splitlines()
     bodies: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    bodies.append({"prompt": "Say hello.", "model": UNKNOWN_MODEL, "metadata": {"suite": "demo"}})
     prefix = f"{run_tag}-" if run_tag else ""
     messages = [_message(body, f"{prefix}demo-{number:02d}") for number, body in enumerate(bodies, start=1)]
-    return [*messages, DemoMessage(SUBJECT, b'{"prompt": "no closing quote', f"{prefix}demo-{len(messages) + 1:02d}")]
+    unknown = _message({"prompt": "Say hello.", "model": UNKNOWN_MODEL, "metadata": {}}, f"{prefix}demo-unknown-model")
+    unreadable = DemoMessage(SUBJECT, b'{"prompt": "no closing quote', f"{prefix}demo-unreadable", "reject")
+    return [*messages, replace(unknown, expected="rejected"), unreadable]
 
 
 def _message(body: dict[str, Any], job_id: str) -> DemoMessage:

@@ -143,9 +143,11 @@ class Supervisor:
         workers = {name: self._start_llama(name) for name, w in config.workers.items() if w.url == EMBEDDED}
         endpoints.write(config.data_dir, Endpoints(os.getpid(), started_at, nats_url, workers))
         self._start_dagster()
+        self._wait_for_all()
         endpoints.write(config.data_dir, Endpoints(os.getpid(), started_at, nats_url, workers, self.web_url))
+
+    def _wait_for_all(self) -> None:
         for part in self.parts:
-            self.say(f"waiting for {part.process.name}")
             part.process.wait_ready(part.is_ready, part.ready_timeout_s)
 
     async def _ensure_streams(self, js: JetStream) -> None:
@@ -210,7 +212,7 @@ class Supervisor:
             "PYTHONUNBUFFERED": "1",
         }
         python = [sys.executable, "-m"]
-        self.say("starting Dagster: code server, run host, daemon, web UI")
+        self.say("starting Dagster: code server, run host")
         self._add(
             "dagster-code-server",
             [*python, "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", MODULE]
@@ -219,6 +221,9 @@ class Supervisor:
             env=env,
         )
         self._add("dagster-run-host", [*python, "model_foundry.run_host", str(run_host)], lambda: _pong(run_host), env=env)
+        # the run host opens the instance once, which makes its tables: two processes at once would collide over that
+        self._wait_for_all()
+        self.say("starting Dagster: daemon, web UI")
         self._add(
             "dagster-daemon",
             [*python, "dagster._daemon", "run", "-w", str(workspace)],

@@ -2,7 +2,7 @@
 select m.stream, m.stream_created, m.seq, m.outcome, m.job_id
 from stream_messages as m
 left join jobs as j on m.job_id = j.job_id
-left join rejects as r using (stream, stream_created, seq)
+left join rejects as r on (m.stream, m.stream_created, m.seq) = (r.stream, r.stream_created, r.seq)
 where
     not (
         (m.outcome = 'job' and (j.stream, j.stream_created, j.seq) = (m.stream, m.stream_created, m.seq))

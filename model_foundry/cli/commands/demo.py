@@ -7,10 +7,10 @@ import shutil
 import threading
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import typer
@@ -40,7 +40,7 @@ def demo(
     Without --once everything keeps running afterwards, so that you can look around in the web UI.
     """
     foundry = Foundry.load(prepare(folder))
-    say = (lambda _: None) if as_json else console.print
+    say: Callable[[str], None] = (lambda _: None) if as_json else console.print
     good = False
     with stop_on_signals(), Supervisor(foundry, say).running() as stack:
         if not as_json:
@@ -49,7 +49,8 @@ def demo(
         messages = demo_messages(datetime.now(UTC).strftime("%Y%m%dT%H%M%S"))
         acks = with_jetstream(foundry.nats, lambda js: publish(js, messages))
         sequences = [ack.seq for ack in acks]
-        say(f"Published {len(messages)} messages, {sum(not m.is_prompt for m in messages)} of them no prompts at all.")
+        faulty = sum(m.expected != "answered" for m in messages)
+        say(f"Published {len(messages)} prompts, {faulty} of them faulty on purpose.")
         _wait_for_answers(foundry, stack, acks[0].stream, sequences)
         _wait_for_runs(stack.web_url)
         good = report(foundry, acks[0].stream, messages, sequences, as_json)
@@ -164,11 +165,10 @@ def _print_tables(latency: pd.DataFrame, mix: pd.DataFrame, outcomes: pd.DataFra
 
 def unexpected(messages: Sequence[DemoMessage], sequences: Sequence[int], outcomes: pd.DataFrame) -> list[str]:
     """What did not come out as it should: a sentence each. Pure."""
-    by_seq: dict[int, Any] = {int(row.seq): row for row in outcomes.itertuples()}
+    by_seq = {int(row["seq"]): row["status"] for row in outcomes.to_dict(orient="records")}
     wrong = []
     for message, seq in zip(messages, sequences, strict=True):
-        row = by_seq.get(seq)
-        status = row.status if row is not None else "missing"
+        status = by_seq.get(seq, "missing")
         if status != message.expected:
             wrong.append(f"message {seq}: expected {message.expected}, found {status}")
     return wrong

@@ -81,6 +81,6 @@ def expected_p50(foundry: Foundry) -> dict[tuple[str, str], float]:
     return {(row.domain, row.model): float(row.p50_e2e_s) for row in frame.itertuples()}
 
 
-def _workers(foundry: Foundry, names: list[Any]) -> str:
+def _workers(foundry: Foundry, names: Any) -> str:
     stand_ins = {name for name in names if foundry.config.workers[name].stand_in}
     return ", ".join(f"{name} (stand-in)" if name in stand_ins else name for name in names) or "none"

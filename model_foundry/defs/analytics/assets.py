@@ -3,8 +3,6 @@
 The views are always current for whoever queries them; materializing keeps a picture of them in Dagster's history.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import dagster as dg
@@ -49,7 +47,7 @@ def _view_asset(name: str, description: str, picture: Any = None) -> dg.AssetsDe
         description=f"{description}\n\nSQL: `from {name}`; its text is `sql/views/{name}.sql`.",
     )
     def view(lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        frame = lake.warehouse.table("all_rows", view=name)
+        frame = lake.warehouse.frame(f"from {name}")
         metadata: dict[str, Any] = {
             "status": "empty" if frame.empty else "done",
             "dagster/row_count": len(frame),
@@ -66,8 +64,8 @@ def domain_latency_chart(frame: pd.DataFrame) -> dict[str, Any]:
     """Median and slowest answer by domain and worker, as a Vega-Lite specification. Pure."""
     rows = frame[(frame["level"] == "domain_model_worker") & frame["p50_e2e_s"].notna()]
     values = [
-        {"domain": r.domain, "worker": r.worker, "p50": float(r.p50_e2e_s), "slowest": float(r.max_e2e_s)}
-        for r in rows.itertuples()
+        {"domain": r["domain"], "worker": r["worker"], "p50": r["p50_e2e_s"], "slowest": r["max_e2e_s"]}
+        for r in rows.to_dict(orient="records")
     ]
     y = {"field": "worker", "type": "nominal", "title": None}
     return {

@@ -1,7 +1,5 @@
 """Checks over the lake: each is a query in ``sql/checks`` that returns the rows that should not be there."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import dagster as dg

@@ -4,8 +4,6 @@ Belongs here: reading the partition and the range, calling one domain function, 
 texts are never put into metadata or logs: Dagster's event log keeps what it is given for ever.
 """
 
-from __future__ import annotations
-
 import dagster as dg
 
 from model_foundry.answering import answer_partition

@@ -5,8 +5,6 @@ so whatever was acknowledged inside could be lost. The cursor is the authority; 
 deduplicates by it for ever.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import dagster as dg

@@ -1,0 +1,49 @@
+"""Whom to ask, and what.
+
+Belongs here: the two values that every part of ``inference`` passes on. Does not belong here: how they are made from
+the configuration (``runtime``, ``answering``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTarget:
+    """Where and how to reach one worker.
+
+    Attributes:
+        name: the worker's name in the configuration.
+        url: base URL, with or without ``/v1`` for the dialect ``openai``.
+        api: the dialect.
+        slots: requests in flight at most.
+        headers: sent with every request; they may hold a key and are left out of ``repr``.
+        unusable: why it can't be asked now, when that is known beforehand; it is then never asked.
+    """
+
+    name: str
+    url: str
+    api: Literal["openai", "ollama"]
+    slots: int = 1
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unusable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """One prompt for one server.
+
+    Attributes:
+        model: the server's name of the model.
+        messages: chat messages as OpenAI writes them.
+        params: OpenAI's names where they exist; forwarded, unknown ones too.
+        default_max_tokens: when ``params`` names no bound; None leaves it to the server.
+    """
+
+    model: str
+    messages: list[dict[str, Any]]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    default_max_tokens: int | None = None

@@ -1,0 +1,1 @@
+"""NATS JetStream: the only way in and out."""

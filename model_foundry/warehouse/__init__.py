@@ -1,0 +1,1 @@
+"""The lake: the only way in and out of the tables."""

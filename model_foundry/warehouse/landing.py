@@ -1,0 +1,368 @@
+"""Landing: rows go into the lake here, each function one transaction under the writer lock.
+
+Belongs here: turning records into relations, running ``sql/landing``, rows back into records. Does not belong here:
+reading messages (``intake``), asking workers (``answering``), the SQL itself.
+
+Every function can be called again with the same arguments and leaves the same rows: what has landed is recognized by
+its natural key, ``(stream, stream_created, seq)`` for messages and ``(job_id, attempt)`` for attempts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from hashlib import sha256
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus, Reject, StreamMessage, Timings
+from model_foundry.warehouse.lake import Warehouse, sql_text
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRange:
+    """A range of stream sequences, both ends included, landed for one partition."""
+
+    stream: str
+    stream_created: int
+    lane: str
+    partition_date: date
+    from_seq: int
+    to_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class LandingReport:
+    """What a landing added; all zeros when it was all there already."""
+
+    messages: int = 0
+    jobs: int = 0
+    duplicates: int = 0
+    rejects: int = 0
+
+
+def land_prompts(
+    warehouse: Warehouse,
+    jobs: Sequence[Job],
+    rejects: Sequence[Reject],
+    *,
+    range_: IngestRange,
+    run_id: str,
+    config_digest: str,
+) -> LandingReport:
+    """Lands messages of one partition and the ledger row of their range, together."""
+    now = datetime.now(UTC)
+    common = {"run_id": run_id, "landed_at": now}
+    rows = [_job_row(job) | common for job in jobs]
+    rows += [_reject_row(reject, range_) | common for reject in rejects]
+    with warehouse.writer(f"land {range_.lane} {range_.from_seq}-{range_.to_seq}") as connection:
+        counts: dict[str, int] = {}
+        if rows:
+            connection.register("incoming", pa.Table.from_pylist(rows, schema=INCOMING))
+            connection.execute(sql_text("landing", "land_prompts"))
+            counts = dict(connection.execute("select outcome, count(*) from landing group by outcome").fetchall())
+        report = LandingReport(
+            sum(counts.values()), counts.get("job", 0), counts.get("duplicate", 0), counts.get("reject", 0)
+        )
+        ledger = asdict(range_) | asdict(report) | common | {"config_digest": config_digest}
+        _insert(connection, "ingest_ledger", [ledger])
+    return report
+
+
+def claim_jobs(
+    warehouse: Warehouse,
+    *,
+    lane: str,
+    partition_date: date,
+    run_id: str,
+    now: datetime,
+    from_seq: int | None = None,
+    to_seq: int | None = None,
+    stream: str | None = None,
+    stream_created: int | None = None,
+    dead_runs: Collection[str] = (),
+    retry_failed: bool = False,
+) -> list[Job]:
+    """Claims a partition's waiting jobs (of a range, if given) for a run, in the order to answer them.
+
+    Args:
+        warehouse: the lake.
+        lane: the partition's lane.
+        partition_date: the partition's date.
+        run_id: who claims. Jobs that this run has claimed before are among the result.
+        now: the time of the claim, UTC.
+        from_seq: first sequence of the range.
+        to_seq: last sequence of the range.
+        stream: the range's stream.
+        stream_created: creation (epoch s) of the range's stream.
+        dead_runs: runs that have ended; what they left claimed is taken over.
+        retry_failed: jobs that failed, are incomplete or were cancelled wait again.
+    """
+    params = {
+        "lane": lane,
+        "day": partition_date,
+        "run_id": run_id,
+        "now": now,
+        "from_seq": from_seq,
+        "to_seq": to_seq,
+        "stream": stream,
+        "stream_created": stream_created,
+        "dead_runs": list(dead_runs),
+        "retry_failed": retry_failed,
+    }
+    with warehouse.writer(f"claim jobs of {lane}") as connection:
+        connection.execute(sql_text("landing", "claim_jobs"), params)
+        query = connection.execute(
+            sql_text("landing", "claimed_jobs"), {key: params[key] for key in ("lane", "day", "run_id")}
+        )
+        return [_job(row) for row in _dicts(query)]
+
+
+def claimants(warehouse: Warehouse, *, lane: str, partition_date: date) -> list[str]:
+    """The runs that hold claims on a partition's waiting jobs."""
+    found = warehouse.frame(
+        "select distinct claimed_by from jobs where status = 'pending' and claimed_by is not null "
+        "and lane = $lane and partition_date = $day",
+        {"lane": lane, "day": partition_date},
+    )
+    return [str(run_id) for run_id in found["claimed_by"]]
+
+
+def record_completions(
+    warehouse: Warehouse,
+    attempts: Sequence[tuple[Job, Completion]],
+    outcomes: Sequence[JobOutcome],
+    *,
+    run_id: str,
+) -> None:
+    """Records attempts, and the outcomes of the jobs that are finished, together."""
+    if not attempts and not outcomes:
+        return
+    with warehouse.writer(f"record {len(attempts)} attempts") as connection:
+        rows = [_completion_row(job, completion) | {"run_id": run_id} for job, completion in attempts]
+        connection.register("attempted", pa.Table.from_pylist(rows, schema=ATTEMPTED))
+        connection.register("outcomes", pa.Table.from_pylist([asdict(o) for o in outcomes], schema=OUTCOMES))
+        connection.execute(sql_text("landing", "record_completions"))
+
+
+def mark_published(warehouse: Warehouse, sequences: Mapping[str, int]) -> None:
+    """Notes the result stream's sequence of each job's result."""
+    rows = [{"job_id": job_id, "result_seq": seq} for job_id, seq in sequences.items()]
+    with warehouse.writer(f"mark {len(rows)} results as published") as connection:
+        connection.register("published", pa.Table.from_pylist(rows))
+        connection.execute(
+            "update jobs set result_seq = published.result_seq from published where jobs.job_id = published.job_id"
+        )
+
+
+def finished_unpublished(
+    warehouse: Warehouse, *, lane: str, partition_date: date
+) -> list[tuple[Job, JobOutcome, Completion | None]]:
+    """A partition's finished jobs whose result nobody has published yet, with their last attempt."""
+    with warehouse.reader() as connection:
+        query = connection.execute(
+            sql_text("landing", "finished_unpublished"), {"lane": lane, "day": partition_date}
+        )
+        return [(_job(row), _outcome(row), _completion(row)) for row in _dicts(query)]
+
+
+def last_attempts(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, int]:
+    """The number of the last recorded attempt at each of the jobs that has one."""
+    if not job_ids:
+        return {}
+    found = warehouse.frame(
+        "select job_id, max(attempt) as attempt from completions "
+        "where job_id in (select unnest($ids::varchar[])) group by job_id",
+        {"ids": list(job_ids)},
+    )
+    return {str(row.job_id): int(str(row.attempt)) for row in found.itertuples()}
+
+
+def missing_ranges(
+    warehouse: Warehouse, stream: str, stream_created: int, first_seq: int, last_seq: int
+) -> list[tuple[int, int]]:
+    """The ranges between two sequences, both included, of which nothing has landed."""
+    if last_seq < first_seq:
+        return []
+    span = {"stream": stream, "stream_created": stream_created, "first_seq": first_seq, "last_seq": last_seq}
+    found = warehouse.frame(sql_text("landing", "missing_ranges"), span)
+    return [(int(str(row.from_seq)), int(str(row.to_seq))) for row in found.itertuples()]
+
+
+# -- records to rows and back, pure --------------------------------------------------------------------------------
+
+
+def content_digest(job: Job) -> str:
+    """What must be the same for two messages of one job id not to be in conflict: what is asked, and of whom."""
+    content = {
+        "messages": job.messages,
+        "params": job.params,
+        "model": job.model if job.error_kind is None else None,
+        "role": job.role,
+        "capability": job.capability,
+        "reply_to": job.reply_to,
+    }
+    return sha256(_json(content).encode()).hexdigest()[:32]
+
+
+def _job_row(job: Job) -> dict[str, Any]:
+    row = {name: getattr(job, name) for name in Job.__dataclass_fields__}
+    for name in ("messages", "params", "metadata", "extra", "notes"):
+        row[name] = None if row[name] is None else _json(row[name])
+    return row | {"kind": "job", "content_digest": content_digest(job)}
+
+
+def _reject_row(reject: Reject, range_: IngestRange) -> dict[str, Any]:
+    message: StreamMessage = reject.message
+    return {
+        "kind": "reject",
+        "stream": message.stream,
+        "stream_created": message.stream_created,
+        "seq": message.seq,
+        "subject": message.subject,
+        "published_at": message.published_at,
+        "partition_date": range_.partition_date,
+        "lane": range_.lane,
+        "headers": _json([list(pair) for pair in message.headers]),
+        "bytes": message.data,
+        "reason": reject.reason,
+    }
+
+
+def _completion_row(job: Job, completion: Completion) -> dict[str, Any]:
+    row = {name: getattr(completion, name) for name in Completion.__dataclass_fields__}
+    row |= {name: getattr(job, name) for name in ATTEMPT_JOB_COLUMNS}
+    row |= asdict(completion.timings)
+    for name in ("tool_calls", "notes", "server_stats"):
+        row[name] = None if row[name] is None else _json(row[name])
+    return {key: _finite(value) for key, value in row.items() if key in ATTEMPTED.names}
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity become NULL: one of them would poison every percentile and average it meets."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _job(row: Mapping[str, Any]) -> Job:
+    fields = {name: row[name] for name in Job.__dataclass_fields__}
+    for name in ("messages", "params", "metadata", "extra", "notes"):
+        fields[name] = None if fields[name] is None else json.loads(fields[name])
+    fields["notes"] = tuple(fields["notes"] or ())
+    fields["status"] = JobStatus(fields["status"])
+    fields["error_kind"] = ErrorKind(fields["error_kind"]) if fields["error_kind"] else None
+    for name in ("published_at", "deadline"):
+        fields[name] = fields[name] and fields[name].astimezone(UTC)
+    return Job(**fields)
+
+
+def _outcome(row: Mapping[str, Any]) -> JobOutcome:
+    return JobOutcome(
+        job_id=row["job_id"],
+        status=JobStatus(row["status"]),
+        error_kind=ErrorKind(row["error_kind"]) if row["error_kind"] else None,
+        error_message=row["error_message"],
+        attempts=row["attempts"],
+        finished_at=row["finished_at"],
+    )
+
+
+def _completion(row: Mapping[str, Any]) -> Completion | None:
+    """As much of the last attempt as a result message shows."""
+    if row["text"] is None:
+        return None
+    return Completion(
+        job_id=row["job_id"],
+        attempt=row["attempts"],
+        worker=row["worker"],
+        api=None,
+        model=row["model"],
+        status=JobStatus(row["status"]),
+        sent_at=row["finished_at"],
+        finished_at=row["finished_at"],
+        queue_s=row["queue_s"],
+        text=row["text"],
+        reasoning=row["reasoning"],
+        tool_calls=json.loads(row["tool_calls"]),
+        finish_reason=row["finish_reason"],
+        prompt_tokens=row["prompt_tokens"],
+        completion_tokens=row["completion_tokens"],
+        timings=Timings(**{name: row[name] for name in Timings.__dataclass_fields__}),
+    )
+
+
+def _dicts(query: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    names = [column[0] for column in query.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in query.fetchall()]
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[dict[str, Any]]) -> None:
+    connection.register("new_rows", pa.Table.from_pylist(rows))
+    connection.execute(f"insert into {table} by name select * from new_rows")  # noqa: S608 (a name of ours)
+
+
+_TIME = pa.timestamp("us", tz="UTC")
+_TEXT = pa.string()
+
+_MESSAGE_COLUMNS = [
+    ("stream", _TEXT),
+    ("stream_created", pa.int64()),
+    ("seq", pa.int64()),
+    ("partition_date", pa.date32()),
+]
+
+INCOMING = pa.schema(
+    [
+        *_MESSAGE_COLUMNS,
+        ("kind", _TEXT),
+        ("subject", _TEXT),
+        ("published_at", _TIME),
+        *((name, _TEXT) for name in ("job_id", "correlation_id", "domain", "domain_source", "language", "lane")),
+        *((name, _TEXT) for name in ("model", "role", "capability", "prompt", "messages", "params")),
+        ("priority", pa.int32()),
+        ("deadline", _TIME),
+        *((name, _TEXT) for name in ("reply_to", "metadata", "traceparent", "extra", "notes", "route_reason")),
+        *((name, _TEXT) for name in ("content_digest", "status", "error_kind", "error_message", "headers")),
+        ("bytes", pa.binary()),
+        *((name, _TEXT) for name in ("reason", "run_id")),
+        ("landed_at", _TIME),
+    ]
+)
+"""A stream message on its way in: a job's columns, or a reject's."""
+
+ATTEMPT_JOB_COLUMNS = ("stream", "stream_created", "seq", "partition_date", "correlation_id", "domain", "lane", "role")
+
+ATTEMPTED = pa.schema(
+    [
+        *_MESSAGE_COLUMNS,
+        *((name, _TEXT) for name in ("job_id", "correlation_id", "domain", "lane", "role", "model", "worker", "api")),
+        ("attempt", pa.int32()),
+        *((name, _TEXT) for name in ("status", "text", "reasoning", "tool_calls", "finish_reason", "tokens_source")),
+        *((name, _TEXT) for name in ("error_kind", "error_message", "server_stats", "notes", "run_id")),
+        ("sent_at", _TIME),
+        ("finished_at", _TIME),
+        ("queue_s", pa.float64()),
+        *((name, pa.float64()) for name in Timings.__dataclass_fields__),
+        ("cold", pa.bool_()),
+        *((name, pa.int64()) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")),
+        *((name, pa.int32()) for name in ("chunks", "http_status")),
+    ]
+)
+"""An attempt on its way in."""
+
+OUTCOMES = pa.schema(
+    [
+        *((name, _TEXT) for name in ("job_id", "status", "error_kind", "error_message")),
+        ("attempts", pa.int32()),
+        ("finished_at", _TIME),
+    ]
+)
+"""The end of a job on its way in."""
