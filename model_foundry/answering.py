@@ -229,6 +229,3 @@ def _targets(foundry: Foundry, items: Sequence[WorkItem]) -> Mapping[str, Worker
                 name=name, url="", api=foundry.config.workers[name].api, slots=1, headers={}, unusable=str(error)
             )
     return targets
-
-
-

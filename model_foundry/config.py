@@ -78,7 +78,9 @@ class NatsConfig(_Section):
         if self.url != EMBEDDED:
             for part in self.url.split(","):
                 if not re.match(r"^(nats|tls|ws|wss)://[^\s/]+", part.strip()):
-                    raise ValueError(f"url is {part.strip()!r}; allowed: 'embedded' or nats://host:port (also tls, ws, wss)")
+                    raise ValueError(
+                        f"url is {part.strip()!r}; allowed: 'embedded' or nats://host:port (also tls, ws, wss)"
+                    )
         return self
 
 
@@ -109,7 +111,7 @@ class CapabilityConfig(_Section):
 
 
 class ModelConfig(_Section):
-    """A model, and the capability it needs. ``gemma3:12b: gpu_inference`` is short for ``{capability: gpu_inference}``."""
+    """A model and the capability it needs; ``gemma3:12b: gpu_inference`` is short for ``{capability: gpu_inference}``."""
 
     capability: Name
     context_tokens: int | None = Field(None, ge=1)
@@ -151,7 +153,12 @@ class WorkerConfig(_Section):
     @classmethod
     def _list_of_models(cls, value: Any) -> Any:
         if isinstance(value, dict) and isinstance(value.get("models"), list):
-            return {**value, "models": {m: m for m in value["models"]} if all(isinstance(m, str) for m in value["models"]) else value["models"]}
+            return {
+                **value,
+                "models": {m: m for m in value["models"]}
+                if all(isinstance(m, str) for m in value["models"])
+                else value["models"],
+            }
         return value
 
     @model_validator(mode="after")
@@ -202,7 +209,9 @@ class LimitsConfig(_Section):
     max_attempts: int = Field(3, ge=1, le=10, description="attempts at one job, the first included")
     max_answer_bytes: int = Field(4 * 2**20, ge=1024)
     max_message_bytes: int = Field(8 * 2**20, ge=1024, description="larger prompt messages are rejects")
-    default_max_tokens: int | None = Field(1024, ge=1, description="when a prompt names none; null leaves it to the server")
+    default_max_tokens: int | None = Field(
+        1024, ge=1, description="when a prompt names none; null leaves it to the server"
+    )
     cold_load_s: float = Field(0.5, ge=0, description="a reported model load longer than this marks the answer cold")
     sensor_batch_messages: int = Field(500, ge=1, le=10_000, description="messages one sensor tick hands to runs")
     sensor_long_poll_s: float = Field(8.0, ge=0, le=45)
@@ -263,7 +272,8 @@ class FoundryConfig(_Section):
             capabilities = {c: {} for c in capabilities}
         if isinstance(capabilities, dict):
             capabilities = {
-                k: {"description": v} if isinstance(v, str) else ({} if v is None else v) for k, v in capabilities.items()
+                k: {"description": v} if isinstance(v, str) else ({} if v is None else v)
+                for k, v in capabilities.items()
             }
         return {**value, "capabilities": capabilities} if capabilities is not None else value
 
@@ -398,7 +408,9 @@ def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.envi
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not readable as YAML: {error}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{file}: holds {type(raw).__name__}; allowed: a mapping of keys such as nats, models, workers")
+        raise ConfigError(
+            f"{file}: holds {type(raw).__name__}; allowed: a mapping of keys such as nats, models, workers"
+        )
     raw = apply_overrides(raw, environ)
     config = parse(raw, source=str(file))
     data_dir = config.data_dir if config.data_dir.is_absolute() else file.parent / config.data_dir
@@ -485,7 +497,9 @@ def _matching_key(section: Mapping[str, Any], step: str) -> str:
     return next((k for k in section if re.sub(r"[^a-z0-9]", "_", str(k).lower()) == step), step)
 
 
-def secret(env: str | None, file: Path | None, *, key: str, environ: Mapping[str, str] = os.environ) -> SecretStr | None:
+def secret(
+    env: str | None, file: Path | None, *, key: str, environ: Mapping[str, str] = os.environ
+) -> SecretStr | None:
     """A secret by reference: from an environment variable or a file; None when neither is named.
 
     Raises:

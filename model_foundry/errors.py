@@ -24,7 +24,7 @@ class ConfigError(FoundryError):
     """``foundry.yaml`` or an override can't be used. The message names key, value and what is allowed."""
 
 
-class NatsUnavailable(FoundryError):
+class NatsUnavailableError(FoundryError):
     """NATS could not be reached, or refused us, within the bounded time."""
 
 

@@ -49,9 +49,7 @@ class RunAsk:
     @property
     def run_key(self) -> str:
         """Names this ask for ever. Only a belt: the cursor is what keeps a range from being asked for twice."""
-        return (
-            f"{self.stream}-{self.stream_created}-{self.from_seq}-{self.to_seq}-{self.lane}-{self.partition_date}"
-        )
+        return f"{self.stream}-{self.stream_created}-{self.from_seq}-{self.to_seq}-{self.lane}-{self.partition_date}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,9 @@ def read_batch(config: FoundryConfig, messages: Iterable[StreamMessage]) -> Batc
 def partitions_of(config: FoundryConfig, batch: Batch) -> list[tuple[date, str]]:
     """The (date, lane) partitions that a batch touches; rejects belong to the lane ``unroutable``. Pure."""
     touched = {(job.partition_date, job.lane) for job in batch.jobs}
-    touched |= {(partition_date(r.message.published_at, config.lake.first_date), UNROUTABLE_LANE) for r in batch.rejects}
+    touched |= {
+        (partition_date(r.message.published_at, config.lake.first_date), UNROUTABLE_LANE) for r in batch.rejects
+    }
     return sorted(touched)
 
 
@@ -103,7 +103,7 @@ def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
         cursor_text: the sensor's cursor as stored, or None at the very first tick.
 
     Raises:
-        NatsUnavailable, StreamError: an outage is an error, so that it never looks like an empty queue.
+        NatsUnavailableError, StreamError: an outage is an error, so that it never looks like an empty queue.
     """
     config = foundry.config
     cursor, unreadable = Cursor.from_text(cursor_text)
@@ -119,7 +119,9 @@ def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
         if span.recreated:
             notes.append(f"stream {state.name} was recreated; reading it from its first sequence")
         if span.lost:
-            notes.append(f"stream {state.name} dropped sequences {span.lost[0]} to {span.lost[1]} before they were read")
+            notes.append(
+                f"stream {state.name} dropped sequences {span.lost[0]} to {span.lost[1]} before they were read"
+            )
         reached = StreamState(
             state.name, state.created, span.from_seq, span.to_seq, span.to_seq - span.from_seq + 1, state.bytes
         )

@@ -52,7 +52,8 @@ found = []
 def watch(event, args):
     if event in ("socket.connect", "socket.bind", "subprocess.Popen", "os.posix_spawn", "os.fork", "sqlite3.connect"):
         found.append((event, str(args)[:200]))
-    if event == "open" and isinstance(args[1], str) and any(c in args[1] for c in "wax+") and "__pycache__" not in str(args[0]):
+    writes = event == "open" and isinstance(args[1], str) and any(c in args[1] for c in "wax+")
+    if writes and "__pycache__" not in str(args[0]):
         found.append((event, str(args)[:200]))
 sys.addaudithook(watch)
 for name in {names!r}:

@@ -14,18 +14,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from model_foundry.warehouse.lake import Rows
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="The configuration file [default: $FOUNDRY_CONFIG, else foundry.yaml here or above]."),
+    typer.Option(
+        "--config", "-c", help="The configuration file [default: $FOUNDRY_CONFIG, else foundry.yaml here or above]."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -35,16 +38,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(_jsonable(value), ensure_ascii=False, indent=1) + "\n")
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A frame as a list of objects."""
-    return [{str(k): _jsonable(v) for k, v in row.items()} for row in frame.to_dict(orient="records")]
-
-
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, note: str = "") -> None:
     """Prints a table; numbers to the right, long cells folded, never cut."""
-    table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", pad_edge=False, box=None)
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", header_style="bold", pad_edge=False, box=None
+    )
     numeric = [
-        all(isinstance(row[i], int | float) or row[i] is None for row in rows) and bool(rows) for i in range(len(columns))
+        all(isinstance(row[i], int | float) or row[i] is None for row in rows) and bool(rows)
+        for i in range(len(columns))
     ]
     for name, right in zip(columns, numeric, strict=True):
         table.add_column(name, justify="right" if right else "left", overflow="fold")
@@ -56,11 +57,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     console.print()
 
 
-def frame_table(title: str, frame: pd.DataFrame, columns: dict[str, str] | None = None, *, note: str = "") -> None:
-    """Prints a frame, or the named columns of it under shorter heads."""
-    names = columns or {str(c): str(c) for c in frame.columns}
-    rows = [[_jsonable(value) for value in row] for row in frame[list(names)].itertuples(index=False)]
-    print_table(title, list(names.values()), rows, note=note)
+def rows_table(title: str, rows: Rows, columns: dict[str, str] | None = None, *, note: str = "") -> None:
+    """Prints rows, or the named columns of them under shorter heads."""
+    names = columns or {name: name for name in (rows[0] if rows else {})}
+    print_table(title, list(names.values()), [[_jsonable(row[name]) for name in names] for row in rows], note=note)
 
 
 def _cell(value: Any) -> str:
@@ -78,10 +78,8 @@ def _jsonable(value: Any) -> Any:
         return {str(k): _jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_jsonable(v) for v in value]
-    if value is None or value is pd.NaT or value is pd.NA:
+    if value is None:
         return None
-    if hasattr(value, "tolist") and not isinstance(value, pd.Timestamp):
-        return _jsonable(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 
 
-def records_table(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    """A frame as Dagster's own table; floats get three significant decimals, unknown ones stay empty."""
-    records = [
-        dg.TableRecord({str(column): _cell(value) for column, value in row.items()})
-        for row in frame.to_dict(orient="records")
+def records_table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    """Rows as Dagster's own table; floats get three decimals, unknown figures stay empty."""
+    records = [dg.TableRecord({column: _cell(value) for column, value in row.items()}) for row in rows]
+    columns = [
+        dg.TableColumn(name, "float" if any(isinstance(row[name], float) for row in rows) else "string")
+        for name in (rows[0] if rows else {})
     ]
-    columns = [dg.TableColumn(str(c), "float" if frame[c].dtype.kind == "f" else "string") for c in frame.columns]
     return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
 
 
@@ -36,11 +35,10 @@ def chart(spec: dict[str, Any], *, alt: str) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{alt}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
+def number(value: Any) -> Any:
+    """A figure with three decimals, which is what people read."""
+    return round(value, 3) if isinstance(value, float) else value
+
+
 def _cell(value: Any) -> str | float | int | bool | None:
-    if value is None or (isinstance(value, float) and value != value) or value is pd.NaT or value is pd.NA:
-        return None
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return round(value, 3)
-    return value if isinstance(value, str | int | bool) else str(value)
+    return number(value) if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -20,7 +20,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
         if os.getppid() != parent:
             raise SystemExit("the parent ended before its child started")
-    os.execvp(argv[0], argv)
+    os.execvp(argv[0], argv)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -87,7 +87,9 @@ class ManagedProcess:
         while not is_ready():
             if not self.alive:
                 code = self._process.returncode if self._process else None
-                raise EmbeddedPartError(f"{self.name} ended with {code} while starting:\n{self.log_tail()}", hint=self._see())
+                raise EmbeddedPartError(
+                    f"{self.name} ended with {code} while starting:\n{self.log_tail()}", hint=self._see()
+                )
             if time.monotonic() > deadline_s:
                 raise EmbeddedPartError(
                     f"{self.name} was not ready after {timeout_s:g} s:\n{self.log_tail()}", hint=self._see()

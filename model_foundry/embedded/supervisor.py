@@ -37,6 +37,9 @@ from model_foundry.runtime import Foundry
 
 MODULE = "model_foundry.defs.definitions"
 LOCATION = "model_foundry"
+RUN_GRACE_S = 25.0
+"""Longer than the run host gives its runs to end."""
+
 RESTART_DELAYS_S = (0.5, 2.0, 5.0, 15.0, 30.0)
 
 
@@ -186,7 +189,10 @@ class Supervisor:
         alias = next(iter((worker.models or {}).values()), "smollm2")
         embedded = sum(w.url == EMBEDDED for w in self.foundry.config.workers.values())
         threads = max(1, (os.cpu_count() or 1) // embedded)
-        self.say(f"starting llama.cpp for worker {name} on 127.0.0.1:{port}" + (f": {worker.stand_in}" if worker.stand_in else ""))
+        self.say(
+            f"starting llama.cpp for worker {name} on 127.0.0.1:{port}"
+            + (f": {worker.stand_in}" if worker.stand_in else "")
+        )
         argv = [sys.executable, "-m", "model_foundry.embedded.llama", "--port", str(port), "--slots", str(worker.slots)]
         argv += ["--alias", alias, "--threads", str(threads)]
         self._add(f"llama-{name}", argv, lambda: _http_ok(f"http://127.0.0.1:{port}/health"))
@@ -211,16 +217,18 @@ class Supervisor:
             "DAGSTER_DISABLE_TELEMETRY": "yes",
             "PYTHONUNBUFFERED": "1",
         }
-        python = [sys.executable, "-m"]
+        python, quiet = [sys.executable, "-m"], ["--log-level", "warning"]
+        location = ["--location-name", LOCATION, *quiet]
         self.say("starting Dagster: code server, run host")
         self._add(
             "dagster-code-server",
-            [*python, "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", MODULE]
-            + ["--location-name", LOCATION, "--log-level", "warning"],
+            [*python, "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", MODULE, *location],
             lambda: not _is_free("127.0.0.1", code_port),
             env=env,
         )
-        self._add("dagster-run-host", [*python, "model_foundry.run_host", str(run_host)], lambda: _pong(run_host), env=env)
+        self._add(
+            "dagster-run-host", [*python, "model_foundry.run_host", str(run_host)], lambda: _pong(run_host), env=env
+        )
         # the run host opens the instance once, which makes its tables: two processes at once would collide over that
         self._wait_for_all()
         self.say("starting Dagster: daemon, web UI")
@@ -232,8 +240,7 @@ class Supervisor:
         )
         self._add(
             "dagster-webserver",
-            [*python, "dagster_webserver", "-h", config.dagster.host, "-p", str(port), "-w", str(workspace)]
-            + ["--log-level", "warning"],
+            [*python, "dagster_webserver", "-h", config.dagster.host, "-p", str(port), "-w", str(workspace), *quiet],
             lambda: _http_ok(f"{self.web_url}/server_info"),
             env=env,
             ready_timeout_s=120,
@@ -244,17 +251,21 @@ class Supervisor:
     def _stop(self) -> None:
         endpoints.remove(self.foundry.config.data_dir)
         # the daemon first, so that nothing new starts; nats-server last, so that running work can still publish
-        order = ["dagster-daemon", "dagster-webserver", "dagster-run-host", "dagster-code-server"]
-        for part in sorted(
-            reversed(self.parts), key=lambda p: order.index(p.process.name) if p.process.name in order else len(order)
-        ):
-            part.process.stop(25.0 if part.process.name == "dagster-run-host" else 10.0)
+        first = ["dagster-daemon", "dagster-webserver", "dagster-run-host", "dagster-code-server"]
+        by_name = {part.process.name: part for part in self.parts}
+        rest = [name for name in reversed(by_name) if name not in first]
+        for name in [*(name for name in first if name in by_name), *rest]:
+            by_name[name].process.stop(RUN_GRACE_S if name == "dagster-run-host" else 10.0)
 
 
 def instance_settings(foundry: Foundry) -> Path:
     """The ``dagster.yaml`` to use: the one beside ``foundry.yaml``, else the one that comes with the package."""
     package = Path(__file__).parent.parent
-    for file in (foundry.config_file.parent / "dagster.yaml", package / "dagster.yaml", package.parent / "dagster.yaml"):
+    for file in (
+        foundry.config_file.parent / "dagster.yaml",
+        package / "dagster.yaml",
+        package.parent / "dagster.yaml",
+    ):
         if file.is_file():
             return file
     raise EmbeddedPartError("dagster.yaml is missing from the installation", hint="Install model-foundry again.")

@@ -34,7 +34,7 @@ from nats.js.api import StreamConfig as JsStreamConfig
 
 from model_foundry import config as configuration
 from model_foundry.config import NatsConfig, StreamConfig, TlsConfig
-from model_foundry.errors import NatsUnavailable, StreamError
+from model_foundry.errors import NatsUnavailableError, StreamError
 from model_foundry.records import StreamMessage
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class PubAck:
     duplicate: bool
 
 
-class _RawClient(Client):  # type: ignore[misc]
+class _RawClient(Client):
     """nats-py's client, except that a header block it can't parse does not lose the message.
 
     The block is kept as bytes under ``RAW``, because ours must tell the server's headers from the user's; nats-py's
@@ -165,7 +165,7 @@ class JetStream:
     """One connection, bounded in everything it waits for: ``async with JetStream(settings) as js: …``.
 
     Raises (on entering):
-        NatsUnavailable: no server, or it refused us; in the server's own words, with what to do.
+        NatsUnavailableError: no server, or it refused us; in the server's own words, with what to do.
     """
 
     def __init__(self, settings: NatsSettings) -> None:
@@ -203,7 +203,7 @@ class JetStream:
 
         Raises:
             StreamError: when there is no such stream.
-            NatsUnavailable: when the server does not answer.
+            NatsUnavailableError: when the server does not answer.
         """
         return _state(await self._stream_info(name))
 
@@ -212,7 +212,7 @@ class JetStream:
 
         Raises:
             StreamError: when it can't be made, or lacks what reading by sequence needs.
-            NatsUnavailable: when the server does not answer.
+            NatsUnavailableError: when the server does not answer.
         """
         try:
             info = await self._stream_info(config.name)
@@ -258,10 +258,10 @@ class JetStream:
             raise StreamError(
                 f"there is no stream {name}", hint="'foundry up' makes it; or see streams in foundry.yaml."
             ) from None
-        except (nats.errors.Error, asyncio.TimeoutError) as error:
+        except (nats.errors.Error, TimeoutError) as error:
             raise self._no_answer(error) from None
 
-    def _no_answer(self, error: BaseException) -> NatsUnavailable:
+    def _no_answer(self, error: BaseException) -> NatsUnavailableError:
         return _unavailable(self.settings, error, self._errors)
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class JetStream:
 
         Raises:
             StreamError: when there is no such stream, or it does not allow direct gets.
-            NatsUnavailable: when the server stops answering.
+            NatsUnavailableError: when the server stops answering.
         """
         state = stream if isinstance(stream, StreamState) else await self.stream_state(stream)
         messages: list[StreamMessage] = []
@@ -287,15 +287,13 @@ class JetStream:
         """One batch from a sequence on; empty when the stream holds nothing there or later."""
         request = json.dumps({"seq": seq, "batch": count, "max_bytes": BATCH_BYTES}).encode()
         inbox, queue = self._client.new_inbox(), asyncio.Queue[Msg]()
-        subscription = await self._client.subscribe(
-            inbox, cb=queue.put, pending_msgs_limit=-1, pending_bytes_limit=-1
-        )
+        subscription = await self._client.subscribe(inbox, cb=queue.put, pending_msgs_limit=-1, pending_bytes_limit=-1)
         messages: list[StreamMessage] = []
         try:
             await self._client.publish(f"$JS.API.DIRECT.GET.{state.name}", request, reply=inbox)
             while True:
                 reply = await asyncio.wait_for(queue.get(), REPLY_TIMEOUT_S)
-                raw = (reply.headers or {}).get(_RawClient.RAW, b"")
+                raw = _raw_headers(reply)
                 found = parse_direct(state, raw, reply.data)
                 if found is not None:
                     messages.append(found)
@@ -309,7 +307,7 @@ class JetStream:
                         hint=f"Allow them: nats stream edit {state.name} --allow-direct",
                     )
                 raise StreamError(f"reading stream {state.name} from {seq}: {raw[9:80].decode('utf-8', 'replace')}")
-        except (nats.errors.Error, asyncio.TimeoutError) as error:
+        except (nats.errors.Error, TimeoutError) as error:
             raise self._no_answer(error) from None
         finally:
             with contextlib.suppress(nats.errors.Error):
@@ -343,9 +341,9 @@ class JetStream:
                 json.dumps({"last_by_subj": subject}).encode(),
                 timeout=REPLY_TIMEOUT_S,
             )
-        except (nats.errors.Error, asyncio.TimeoutError) as error:
+        except (nats.errors.Error, TimeoutError) as error:
             raise self._no_answer(error) from None
-        return parse_direct(state, (reply.headers or {}).get(_RawClient.RAW, b""), reply.data)
+        return parse_direct(state, _raw_headers(reply), reply.data)
 
     async def wait_for_subjects(
         self, stream: str, subjects: Iterable[str], timeout_s: float, on_message: Callable[[StreamMessage], None]
@@ -383,7 +381,7 @@ class JetStream:
         With an id it is tried a few times: the stream drops what it has already. Without one it is tried once.
 
         Raises:
-            NatsUnavailable: when no acknowledgement came; StreamError: when the stream refused the message.
+            NatsUnavailableError: when no acknowledgement came; StreamError: when the stream refused the message.
         """
         all_headers = {**(headers or {}), **({"Nats-Msg-Id": msg_id} if msg_id else {})}
         delays_s = (0.2, 0.5, 1.0, 2.0, None) if msg_id else (None,)
@@ -394,7 +392,8 @@ class JetStream:
             except nats.js.errors.NoStreamResponseError as error:
                 if delay_s is None:
                     raise StreamError(
-                        f"no stream takes subject {subject}", hint="See streams in foundry.yaml; 'foundry up' makes them."
+                        f"no stream takes subject {subject}",
+                        hint="See streams in foundry.yaml; 'foundry up' makes them.",
                     ) from error
             except nats.js.errors.APIError as error:
                 raise StreamError(f"publishing to {subject} was refused: {error.description}") from None
@@ -403,7 +402,7 @@ class JetStream:
                     f"{len(data)} bytes for {subject} are more than the server takes ({self._client.max_payload})",
                     hint="Raise max_payload in the server's configuration, or send less.",
                 ) from None
-            except (nats.errors.Error, asyncio.TimeoutError) as error:
+            except (nats.errors.Error, TimeoutError) as error:
                 if delay_s is None:
                     raise self._no_answer(error) from None
             await asyncio.sleep(delay_s or 0)
@@ -461,6 +460,13 @@ def parse_direct(state: StreamState, raw: bytes, data: bytes) -> StreamMessage |
     )
 
 
+def _raw_headers(message: Msg) -> bytes:
+    """The header block as it came; the client above keeps it among the headers."""
+    headers: dict[str, Any] = message.headers or {}
+    raw: bytes = headers.get(_RawClient.RAW, b"")
+    return raw
+
+
 def _header_lines(block: bytes) -> Iterable[tuple[str, str]]:
     """Name and value of each line of a header block; a line without a colon is no header and is passed over."""
     for line in block.split(b"\r\n"):
@@ -494,7 +500,7 @@ def _state(info: Any) -> StreamState:
     )
 
 
-def _unavailable(settings: NatsSettings, error: BaseException, told: Sequence[str]) -> NatsUnavailable:
+def _unavailable(settings: NatsSettings, error: BaseException, told: Sequence[str]) -> NatsUnavailableError:
     """The error of a server that can't be used, with what it said."""
     words = [w for w in (*told, str(error)) if w and "empty response from server" not in w]
     said = words[-1] if words else type(error).__name__
@@ -504,7 +510,7 @@ def _unavailable(settings: NatsSettings, error: BaseException, told: Sequence[st
         hint = "Check nats.user_env, password_env, token_env or creds_file, and what that user may do."
     else:
         hint = "Is it running, and is nats.url right? 'foundry doctor' looks closer."
-    return NatsUnavailable(f"NATS at {url} can't be used: {said}", hint=hint)
+    return NatsUnavailableError(f"NATS at {url} can't be used: {said}", hint=hint)
 
 
 __all__ = ["JetStream", "NatsSettings", "PubAck", "StreamState", "parse_direct", "with_jetstream"]

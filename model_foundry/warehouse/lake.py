@@ -25,14 +25,16 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pandas as pd
 from filelock import FileLock, Timeout
 
 from model_foundry.config import LakeConfig
 from model_foundry.errors import LakeError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXTENSIONS = ("sqlite_scanner", "ducklake")
 INLINE_ROWS = 500
@@ -232,20 +234,36 @@ class Warehouse:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def frame(self, query: str, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """The rows of one query, read-only.
+    def rows(self, query: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """The rows of one query, read-only, each a mapping from column to plain Python value.
 
         Raises:
             LakeError: when there is no lake.
             duckdb.Error: when the query is wrong.
         """
         with self.reader() as connection:
+            return rows_of(connection.execute(query, _used(query, params)))
+
+    def show(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """The rows of ``sql/show/<name>.sql``."""
+        return self.rows(sql_text("show", name), params)
+
+    def frame(self, query: str, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """The rows of one query as a pandas frame, for notebooks; raises as :meth:`rows`."""
+        with self.reader() as connection:
             return connection.execute(query, _used(query, params)).df()
 
-    def table(self, name: str, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """The rows of ``sql/show/<name>.sql`` or ``sql/checks/<name>.sql``."""
-        kind = "show" if (sql_folder() / "show" / f"{name}.sql").is_file() else "checks"
-        return self.frame(sql_text(kind, name), params)
+
+Rows = list[dict[str, Any]]
+
+
+def rows_of(result: duckdb.DuckDBPyConnection) -> Rows:
+    """The rows of an executed query. Two columns of one name keep both, the second under ``name_2``."""
+    names: list[str] = []
+    for column in result.description or ():
+        count = names.count(column[0])
+        names.append(f"{column[0]}_{count + 1}" if count else column[0])
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 _engines: dict[int, duckdb.DuckDBPyConnection] = {}
@@ -259,7 +277,7 @@ def _engine() -> duckdb.DuckDBPyConnection:
     """
     if os.getpid() not in _engines:
         # nothing is looked for, downloaded or loaded by itself: a first write once stalled 1.3 s on that
-        config = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+        config: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
         engine = duckdb.connect(config=config)
         engine.execute("set global timezone = 'UTC'")
         for extension in EXTENSIONS:

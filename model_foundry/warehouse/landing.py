@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus, Reject, StreamMessage, Timings
-from model_foundry.warehouse.lake import Warehouse, sql_text
+from model_foundry.warehouse.lake import Warehouse, rows_of, sql_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +120,17 @@ def claim_jobs(
         query = connection.execute(
             sql_text("landing", "claimed_jobs"), {key: params[key] for key in ("lane", "day", "run_id")}
         )
-        return [_job(row) for row in _dicts(query)]
+        return [_job(row) for row in rows_of(query)]
 
 
 def claimants(warehouse: Warehouse, *, lane: str, partition_date: date) -> list[str]:
     """The runs that hold claims on a partition's waiting jobs."""
-    found = warehouse.frame(
+    found = warehouse.rows(
         "select distinct claimed_by from jobs where status = 'pending' and claimed_by is not null "
         "and lane = $lane and partition_date = $day",
         {"lane": lane, "day": partition_date},
     )
-    return [str(run_id) for run_id in found["claimed_by"]]
+    return [row["claimed_by"] for row in found]
 
 
 def record_completions(
@@ -165,22 +165,20 @@ def finished_unpublished(
 ) -> list[tuple[Job, JobOutcome, Completion | None]]:
     """A partition's finished jobs whose result nobody has published yet, with their last attempt."""
     with warehouse.reader() as connection:
-        query = connection.execute(
-            sql_text("landing", "finished_unpublished"), {"lane": lane, "day": partition_date}
-        )
-        return [(_job(row), _outcome(row), _completion(row)) for row in _dicts(query)]
+        query = connection.execute(sql_text("landing", "finished_unpublished"), {"lane": lane, "day": partition_date})
+        return [(_job(row), _outcome(row), _completion(row)) for row in rows_of(query)]
 
 
 def last_attempts(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, int]:
     """The number of the last recorded attempt at each of the jobs that has one."""
     if not job_ids:
         return {}
-    found = warehouse.frame(
+    found = warehouse.rows(
         "select job_id, max(attempt) as attempt from completions "
         "where job_id in (select unnest($ids::varchar[])) group by job_id",
         {"ids": list(job_ids)},
     )
-    return {str(row.job_id): int(str(row.attempt)) for row in found.itertuples()}
+    return {row["job_id"]: row["attempt"] for row in found}
 
 
 def missing_ranges(
@@ -190,8 +188,8 @@ def missing_ranges(
     if last_seq < first_seq:
         return []
     span = {"stream": stream, "stream_created": stream_created, "first_seq": first_seq, "last_seq": last_seq}
-    found = warehouse.frame(sql_text("landing", "missing_ranges"), span)
-    return [(int(str(row.from_seq)), int(str(row.to_seq))) for row in found.itertuples()]
+    found = warehouse.rows(sql_text("landing", "missing_ranges"), span)
+    return [(row["from_seq"], row["to_seq"]) for row in found]
 
 
 # -- records to rows and back, pure --------------------------------------------------------------------------------
@@ -297,11 +295,6 @@ def _completion(row: Mapping[str, Any]) -> Completion | None:
         completion_tokens=row["completion_tokens"],
         timings=Timings(**{name: row[name] for name in Timings.__dataclass_fields__}),
     )
-
-
-def _dicts(query: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    names = [column[0] for column in query.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in query.fetchall()]
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[dict[str, Any]]) -> None:

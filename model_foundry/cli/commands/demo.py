@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from model_foundry.cli.commands.up import announce, stop_on_signals
-from model_foundry.cli.output import console, errors, frame_table, print_json, records
+from model_foundry.cli.output import console, errors, print_json, rows_table
 from model_foundry.config import DEMO_FOLDER
 from model_foundry.demo.prompts import DemoMessage, demo_messages
 from model_foundry.embedded.supervisor import Supervisor
 from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
 from model_foundry.runtime import Foundry
+from model_foundry.warehouse.lake import Rows
 
 ANSWERS_TIMEOUT_S = 300.0
 RUNS_TIMEOUT_S = 60.0
 
 
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="Stop when all is answered; exit 0 only if nothing was lost.")] = False,
-    folder: Annotated[
-        Path, typer.Option(help="Where the demo's configuration and data live.", file_okay=False)
-    ] = Path(DEMO_FOLDER),
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when all is answered; exit 0 only if nothing was lost.")
+    ] = False,
+    folder: Annotated[Path, typer.Option(help="Where the demo's configuration and data live.", file_okay=False)] = Path(
+        DEMO_FOLDER
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON, for scripts.")] = False,
 ) -> None:
     """Start the embedded parts, publish real prompts, wait, print the tables.
@@ -59,7 +61,9 @@ def demo(
             stack.watch()
     if once:
         if not as_json:
-            console.print(f"Ask it anything: foundry sql 'from job_overview'   (config: {foundry.config_file})", soft_wrap=True)
+            console.print(
+                f"Ask it anything: foundry sql 'from job_overview'   (config: {foundry.config_file})", soft_wrap=True
+            )
         raise typer.Exit(0 if good else 1)
 
 
@@ -92,12 +96,12 @@ def _wait_for_answers(foundry: Foundry, stack: Supervisor, stream: str, sequence
         done = progress.add_task("answered", total=len(sequences))
         while time.monotonic() < deadline_s:
             stack.watch(once=True)
-            counts = foundry.warehouse.table("demo_progress", {"stream": stream, "seqs": sequences}).iloc[0]
-            progress.update(landed, completed=int(counts["landed"]))
-            progress.update(done, completed=int(counts["done"]))
+            counts = foundry.warehouse.show("demo_progress", {"stream": stream, "seqs": sequences})[0]
+            progress.update(landed, completed=counts["landed"])
+            progress.update(done, completed=counts["done"])
             if counts["done"] == len(sequences):
                 return
-            threading.Event().wait(0.5)
+            time.sleep(0.5)
 
 
 def _wait_for_runs(web_url: str) -> None:
@@ -117,24 +121,24 @@ def _wait_for_runs(web_url: str) -> None:
 def report(foundry: Foundry, stream: str, messages: Sequence[DemoMessage], sequences: list[int], as_json: bool) -> bool:
     """Prints the tables; True when every message came to the outcome it should."""
     warehouse = foundry.warehouse
-    latency = warehouse.frame("from domain_latency order by level, domain, model, worker")
-    mix = warehouse.frame("from worker_mix")
-    outcomes = warehouse.table("demo_outcomes", {"stream": stream, "seqs": sequences})
+    latency = warehouse.rows("from domain_latency order by all")
+    mix = warehouse.rows("from worker_mix order by all")
+    outcomes = warehouse.show("demo_outcomes", {"stream": stream, "seqs": sequences})
     wrong = unexpected(messages, sequences, outcomes)
     if as_json:
         print_json(
             {
-                "domain_latency": records(latency),
-                "worker_mix": records(mix),
-                "outcomes": records(outcomes),
+                "domain_latency": latency,
+                "worker_mix": mix,
+                "outcomes": outcomes,
                 "unexpected": wrong,
                 "all_accounted_for": not wrong,
             }
         )
         return not wrong
     _print_tables(latency, mix, outcomes)
-    landed = outcomes["outcome"].value_counts().to_dict()
-    parts = ", ".join(f"{count} {name}" for name, count in landed.items())
+    landed = Counter(row["outcome"] for row in outcomes)
+    parts = " + ".join(f"{landed[name]} {name}s" for name in ("job", "duplicate", "reject") if landed[name])
     console.print(f"{len(sequences)} published = {parts}")
     for line in wrong:
         console.print(f"[bold red]{line}[/]")
@@ -143,29 +147,29 @@ def report(foundry: Foundry, stream: str, messages: Sequence[DemoMessage], seque
     return not wrong
 
 
-def _print_tables(latency: pd.DataFrame, mix: pd.DataFrame, outcomes: pd.DataFrame) -> None:
+def _print_tables(latency: Rows, mix: Rows, outcomes: Rows) -> None:
     heads = {"domain": "domain", "jobs": "jobs", "answered": "answered", "failed": "failed", "n": "n"}
     heads |= {"avg_e2e_s": "avg s", "p50_e2e_s": "p50 s", "p95": "p95 s", "max_e2e_s": "slowest s"}
-    shown = latency.assign(p95=latency["p95_e2e_s"].astype(object).where(latency["p95_e2e_s"].notna(), "n<59"))
+    shown = [{**row, "p95": row["p95_e2e_s"] if row["p95_note"] is None else "n<59"} for row in latency]
     console.print()
-    frame_table("Latency by domain", shown[shown["level"] == "domain"], heads)
+    rows_table("Latency by domain", [row for row in shown if row["level"] == "domain"], heads)
     by_worker = {"domain": "domain", "worker": "worker", "jobs": "jobs", "n": "n", "p50_e2e_s": "p50 s", "p95": "p95 s"}
-    frame_table(
+    rows_table(
         "… by domain and worker",
-        shown[(shown["level"] == "domain_model_worker") & shown["worker"].notna()],
+        [row for row in shown if row["level"] == "domain_model_worker" and row["worker"]],
         by_worker | {"max_e2e_s": "slowest s"},
         note="n: warm answers; a p95 needs 59 of them. Figures of all demo runs in this folder.",
     )
-    mix_heads = {"model": "model", "worker": "worker", "n": "n", "share": "share", "slow_n": "of slowest 5%"}
-    mix_heads |= {"slow_share": "share", "p50_e2e_s": "p50 s"}
-    frame_table("Worker mix: who makes the slowest 5%", mix[mix["level"] == "all"], {k: v for k, v in mix_heads.items() if k in mix})
-    bad = outcomes[outcomes["status"] != "answered"]
-    frame_table("Not answered", bad, {"seq": "seq", "status": "status", "error_kind": "kind", "reason": "reason"})
+    mix_heads = {"worker": "worker", "n": "n", "share": "of all", "slow_n": "slow n", "slow_share": "of slowest 5%"}
+    mix_heads |= {"p50_e2e_s": "p50 s", "max_e2e_s": "slowest s"}
+    rows_table("Worker mix: who makes the slowest 5%", [row for row in mix if row["level"] == "all"], mix_heads)
+    bad = [row for row in outcomes if row["status"] != "answered"]
+    rows_table("Not answered", bad, {"seq": "seq", "status": "status", "error_kind": "kind", "reason": "reason"})
 
 
-def unexpected(messages: Sequence[DemoMessage], sequences: Sequence[int], outcomes: pd.DataFrame) -> list[str]:
+def unexpected(messages: Sequence[DemoMessage], sequences: Sequence[int], outcomes: Rows) -> list[str]:
     """What did not come out as it should: a sentence each. Pure."""
-    by_seq = {int(row["seq"]): row["status"] for row in outcomes.to_dict(orient="records")}
+    by_seq = {row["seq"]: row["status"] for row in outcomes}
     wrong = []
     for message, seq in zip(messages, sequences, strict=True):
         status = by_seq.get(seq, "missing")

@@ -22,9 +22,19 @@ from model_foundry.embedded.nats import nats_server_binary
 from model_foundry.errors import FoundryError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.runtime import Foundry
+from model_foundry.warehouse.lake import sql_text
 
 MIN_FREE_BYTES = 2 * 2**30
-PACKAGES = ("dagster", "dagster-webserver", "duckdb", "duckdb-extension-ducklake", "nats-py", "httpx", "pandas", "pydantic")
+PACKAGES = (
+    "dagster",
+    "dagster-webserver",
+    "duckdb",
+    "duckdb-extension-ducklake",
+    "nats-py",
+    "httpx",
+    "pandas",
+    "pydantic",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,8 @@ def examine(config: ConfigOption) -> Iterator[Finding]:
         return
     settings = foundry.config
     yield Finding(
-        "config", "ok",
+        "config",
+        "ok",
         f"{foundry.config_file}: {len(settings.workers)} workers, {len(settings.models)} models, "
         f"lanes {', '.join(settings.capabilities)}",
     )
@@ -109,7 +120,9 @@ def _unserved(foundry: Foundry) -> Iterator[Finding]:
         able = [w for w, c in config.workers.items() if model.capability in c.supports and config.serves(w, name)]
         if not able:
             yield Finding(
-                "config", "warn", f"no worker serves {name} in lane {model.capability}",
+                "config",
+                "warn",
+                f"no worker serves {name} in lane {model.capability}",
                 f"add {name} to the models of a worker that supports {model.capability}, or remove it from `models`",
             )
 
@@ -147,26 +160,36 @@ def _workers(foundry: Foundry) -> Iterator[Finding]:
     for worker in asyncio.run(look_at_workers(foundry)):
         name = f"worker {worker['name']}"
         if worker["state"] == "up":
-            yield Finding(name, "ok", f"{worker['url']}, {worker['version'] or 'version unknown'}, {worker['slots']} slots")
+            yield Finding(
+                name, "ok", f"{worker['url']}, {worker['version'] or 'version unknown'}, {worker['slots']} slots"
+            )
             theirs = worker.get("server_slots")
             if theirs and theirs < worker["slots"]:
                 yield Finding(
-                    name, "warn", f"slots is {worker['slots']}, the server has {theirs}",
+                    name,
+                    "warn",
+                    f"slots is {worker['slots']}, the server has {theirs}",
                     f"set workers.{worker['name']}.slots to {theirs}; more only wait inside the server",
                 )
         else:
-            todo = "check its models in the configuration" if worker["missing_models"] else "start it, or correct its url"
+            todo = (
+                "check its models in the configuration" if worker["missing_models"] else "start it, or correct its url"
+            )
             yield Finding(name, "fault", f"{worker['url']}: {worker['detail']}", todo)
 
 
 def _lake(foundry: Foundry) -> Iterator[Finding]:
-    frame = foundry.warehouse.frame("select status, count(*) as jobs from jobs group by status order by jobs desc")
-    counts = ", ".join(f"{row.jobs} {row.status}" for row in frame.itertuples()) or "no jobs yet"
+    rows = foundry.warehouse.rows("select status, count(*) as jobs from jobs group by status order by jobs desc")
+    counts = ", ".join(f"{row['jobs']} {row['status']}" for row in rows) or "no jobs yet"
     yield Finding("lake", "ok", f"{foundry.config.lake.catalog} catalog in {foundry.config.data_dir}: {counts}")
-    offending = foundry.warehouse.table("every_message_is_accounted_for")
-    if len(offending):
-        yield Finding("lake", "fault", f"{len(offending)} messages are not accounted for",
-                      "foundry sql -f sql/checks/every_message_is_accounted_for.sql shows them")
+    offending = foundry.warehouse.rows(sql_text("checks", "every_message_is_accounted_for"))
+    if offending:
+        yield Finding(
+            "lake",
+            "fault",
+            f"{len(offending)} messages are not accounted for",
+            "foundry sql -f sql/checks/every_message_is_accounted_for.sql shows them",
+        )
 
 
 def _dagster(foundry: Foundry) -> Iterator[Finding]:
@@ -177,7 +200,9 @@ def _dagster(foundry: Foundry) -> Iterator[Finding]:
         with urllib.request.urlopen(f"{found.web_url}/server_info", timeout=5) as response:  # noqa: S310 (loopback)
             yield Finding("dagster", "ok", f"{found.web_url}: {response.read(300).decode()}")
     except OSError as error:
-        yield Finding("dagster", "fault", f"{found.web_url} does not answer: {error}",
-                      f"look into {foundry.config.data_dir / 'logs'}")
-
-
+        yield Finding(
+            "dagster",
+            "fault",
+            f"{found.web_url} does not answer: {error}",
+            f"look into {foundry.config.data_dir / 'logs'}",
+        )

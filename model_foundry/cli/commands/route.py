@@ -61,11 +61,18 @@ def route(
     else:
         console.print(f"[bold]domain[/]   {decision.domain} ({decision.domain_source}), language {decision.language}")
         console.print(f"[bold]lane[/]     {decision.lane}")
-        console.print("[bold]because[/] ", decision.reason, markup=False)
+        console.print("[bold]because[/]  ", end="")
+        console.print(decision.reason, markup=False)
         if candidates:
             console.print()
             rows = [
-                ("→" if c["chosen"] else "", c["model"], c["lane"], _workers(foundry, c["workers"]), c["expected_p50_s"])
+                (
+                    "→" if c["chosen"] else "",
+                    c["model"],
+                    c["lane"],
+                    _workers(foundry, c["workers"]),
+                    c["expected_p50_s"],
+                )
                 for c in candidates
             ]
             print_table("", ["", "model", "lane", "workers", "expected p50 s"], rows)
@@ -75,10 +82,10 @@ def route(
 def expected_p50(foundry: Foundry) -> dict[tuple[str, str], float]:
     """Measured median of warm answers in seconds by (domain, model); empty while there is no lake."""
     try:
-        frame = foundry.warehouse.frame("from domain_latency where level = 'domain_model' and n > 0")
+        rows = foundry.warehouse.rows("from domain_latency where level = 'domain_model' and n > 0")
     except LakeError:
         return {}
-    return {(row.domain, row.model): float(row.p50_e2e_s) for row in frame.itertuples()}
+    return {(row["domain"], row["model"]): row["p50_e2e_s"] for row in rows}
 
 
 def _workers(foundry: Foundry, names: Any) -> str:

@@ -8,13 +8,23 @@ from typing import Annotated
 import duckdb
 import typer
 
-from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, frame_table, print_json, print_table, records
+from model_foundry.cli.output import (
+    ConfigOption,
+    JsonOption,
+    console,
+    errors,
+    print_json,
+    print_table,
+    rows_table,
+)
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.lake import sql_folder
 
 
 def sql(
-    query: Annotated[str | None, typer.Argument(help="SQL; '-' reads it from standard input. Left out: a prompt.")] = None,
+    query: Annotated[
+        str | None, typer.Argument(help="SQL; '-' reads it from standard input. Left out: a prompt.")
+    ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the SQL from a file.", exists=True)] = None,
     example: Annotated[str | None, typer.Option("--example", "-e", help="Run a worked example by name.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the worked examples and the views.")] = False,
@@ -45,14 +55,14 @@ def sql(
 def _run(foundry: Foundry, query: str, as_json: bool) -> bool:
     """Runs one query and prints its rows; False after a query that DuckDB refused, whose words are printed."""
     try:
-        frame = foundry.warehouse.frame(query)
+        rows = foundry.warehouse.rows(query)
     except duckdb.Error as error:
         errors.print(f"[bold red]error:[/] {str(error).replace('[', chr(92) + '[')}")
         return False
     if as_json:
-        print_json(records(frame))
+        print_json(rows)
     else:
-        frame_table("", frame, note=f"{len(frame)} rows")
+        rows_table("", rows, note=f"{len(rows)} rows")
     return True
 
 

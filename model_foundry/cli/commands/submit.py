@@ -24,7 +24,8 @@ SUBJECT = "prompts.submit"
 def submit(
     prompt: Annotated[str | None, typer.Argument(help="The prompt; '-' reads it from standard input.")] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", exists=True, help="A JSONL file: one prompt message a line, as on the wire.")
+        Path | None,
+        typer.Option("--file", "-f", exists=True, help="A JSONL file: one prompt message a line, as on the wire."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Which model must answer.")] = None,
     role: Annotated[str | None, typer.Option(help="Which role must answer.")] = None,

@@ -22,9 +22,7 @@ def workers(as_json: JsonOption = False, config: ConfigOption = None) -> None:
     if as_json:
         print_json(found)
     else:
-        rows = [
-            (w["name"], w["state"], w["api"], w["supports"], w["slots"], w["models"] or w["detail"]) for w in found
-        ]
+        rows = [(w["name"], w["state"], w["api"], w["supports"], w["slots"], w["models"] or w["detail"]) for w in found]
         notes = [f"{w['name']}: {w['stand_in']}" for w in found if w["stand_in"]]
         notes += [f"{w['name']}: {w['detail']}" for w in found if w["state"] != "up" and w["models"]]
         print_table("", ["worker", "state", "api", "supports", "slots", "models"], rows, note="\n".join(notes))
@@ -45,7 +43,9 @@ async def _look_at(foundry: Foundry, client: httpx.AsyncClient, name: str) -> di
         "api": worker.api,
         "supports": worker.supports,
         "slots": worker.slots,
-        "models": list(worker.models) if worker.models else [m for m in foundry.config.models if foundry.config.serves(name, m)],
+        "models": list(worker.models)
+        if worker.models
+        else [m for m in foundry.config.models if foundry.config.serves(name, m)],
         "stand_in": worker.stand_in,
     }
     try:

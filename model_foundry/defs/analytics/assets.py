@@ -3,16 +3,23 @@
 The views are always current for whoever queries them; materializing keeps a picture of them in Dagster's history.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 
 from model_foundry.defs.prompts.externals import OWNERS
 from model_foundry.defs.resources import LakeResource
-from model_foundry.defs.tables import chart, records_table
+from model_foundry.defs.tables import chart, number, records_table
+from model_foundry.warehouse.lake import Rows
 
 MAX_ROWS = 100
+MIN_N_P95 = 59
+"""The least n for which a distribution-free 95% upper bound of the p95 exists: 1 - 0.95**59 > 0.95."""
+
+
+LATENCY_COLUMNS = ["jobs", "answered", "failed", "pending", "error_rate", "n", "avg_e2e_s", "p50_e2e_s", "p95"]
+LATENCY_COLUMNS += ["max_e2e_s", "p50_ttft_s", "p50_queue_s"]
 
 
 def analytics_assets() -> list[dg.AssetsDefinition]:
@@ -23,21 +30,23 @@ def analytics_assets() -> list[dg.AssetsDefinition]:
             "How fast is each domain answered, and how often not at all? Jobs, error rate, average, p50 and p95 of "
             "warm answers by domain, by domain × model, and by domain × model × worker. A p95 needs 59 answers; "
             "below that the table says so.",
-            domain_latency_chart,
+            show_domain_latency,
         ),
         _view_asset(
             "worker_mix",
             "Which worker makes the slowest 5%? A model that is fast on a GPU and slow on a CPU has one p95 that fits "
             "neither; this table takes it apart.",
+            show_all,
         ),
         _view_asset(
             "model_throughput",
-            "How many tokens a second does each worker read (PP) and write (TG), by model, from the server's own counts?",
+            "How many tokens a second does each worker read (PP) and write (TG), by model? From the server's own counts.",
+            show_all,
         ),
     ]
 
 
-def _view_asset(name: str, description: str, picture: Any = None) -> dg.AssetsDefinition:
+def _view_asset(name: str, description: str, show: Callable[[Rows], dict[str, Any]]) -> dg.AssetsDefinition:
     @dg.asset(
         name=name,
         deps=[dg.AssetKey("completions")],
@@ -47,31 +56,52 @@ def _view_asset(name: str, description: str, picture: Any = None) -> dg.AssetsDe
         description=f"{description}\n\nSQL: `from {name}`; its text is `sql/views/{name}.sql`.",
     )
     def view(lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        frame = lake.warehouse.frame(f"from {name}")
-        metadata: dict[str, Any] = {
-            "status": "empty" if frame.empty else "done",
-            "dagster/row_count": len(frame),
-            name: records_table(frame.head(MAX_ROWS)),
-        }
-        if picture is not None and not frame.empty:
-            metadata["chart"] = chart(picture(frame), alt=name)
-        return dg.MaterializeResult(metadata=metadata)
+        rows = lake.warehouse.rows(f"from {name} order by all")
+        status = "done" if rows else "empty"
+        shown = show(rows) if rows else {}
+        return dg.MaterializeResult(metadata={"status": status, "dagster/row_count": len(rows), **shown})
 
     return view
 
 
-def domain_latency_chart(frame: pd.DataFrame) -> dict[str, Any]:
+def show_all(rows: Rows) -> dict[str, Any]:
+    """The view as one table."""
+    return {"rows": records_table(rows[:MAX_ROWS])}
+
+
+def show_domain_latency(rows: Rows) -> dict[str, Any]:
+    """A chart, and a table a level; where a p95 would rest on too few answers it says so in its place."""
+    rows = [{**row, "p95": f"n<{MIN_N_P95}" if row["p95_note"] else number(row["p95_e2e_s"])} for row in rows]
+    keys = {"domain": ["domain"], "domain_model": ["domain", "model"]}
+    keys["domain_model_worker"] = ["domain", "model", "worker"]
+    tables = {}
+    for level, columns in keys.items():
+        chosen = [row for row in rows if row["level"] == level][:MAX_ROWS]
+        tables[f"by_{level}"] = records_table(
+            [{name: row[name] for name in columns + LATENCY_COLUMNS} for row in chosen]
+        )
+    return {"chart": chart(domain_latency_chart(rows), alt="domain_latency"), **tables}
+
+
+def domain_latency_chart(rows: Rows) -> dict[str, Any]:
     """Median and slowest answer by domain and worker, as a Vega-Lite specification. Pure."""
-    rows = frame[(frame["level"] == "domain_model_worker") & frame["p50_e2e_s"].notna()]
     values = [
         {"domain": r["domain"], "worker": r["worker"], "p50": r["p50_e2e_s"], "slowest": r["max_e2e_s"]}
-        for r in rows.to_dict(orient="records")
+        for r in rows
+        if r["level"] == "domain_model_worker" and r["p50_e2e_s"] is not None
     ]
     y = {"field": "worker", "type": "nominal", "title": None}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "data": {"values": values},
-        "facet": {"row": {"field": "domain", "type": "nominal", "title": None, "header": {"labelAngle": 0, "labelAlign": "left"}}},
+        "facet": {
+            "row": {
+                "field": "domain",
+                "type": "nominal",
+                "title": None,
+                "header": {"labelAngle": 0, "labelAlign": "left"},
+            }
+        },
         "spec": {
             "width": 420,
             "layer": [
@@ -79,7 +109,11 @@ def domain_latency_chart(frame: pd.DataFrame) -> dict[str, Any]:
                     "mark": {"type": "rule", "strokeWidth": 2, "color": "#9aa5b1"},
                     "encoding": {
                         "y": y,
-                        "x": {"field": "p50", "type": "quantitative", "title": "seconds: dot = p50, line to the slowest"},
+                        "x": {
+                            "field": "p50",
+                            "type": "quantitative",
+                            "title": "seconds: dot = p50, line to the slowest",
+                        },
                         "x2": {"field": "slowest"},
                     },
                 },

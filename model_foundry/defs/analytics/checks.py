@@ -6,6 +6,7 @@ import dagster as dg
 
 from model_foundry.defs.resources import LakeResource
 from model_foundry.defs.tables import records_table
+from model_foundry.warehouse.lake import sql_text
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ def lake_checks() -> list[dg.AssetChecksDefinition]:
 def _asset_check(check: LakeCheck) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset=check.asset, name=check.name, description=check.description)
     def run(lake: LakeResource) -> dg.AssetCheckResult:
-        offending = lake.warehouse.table(check.name)
+        offending = lake.warehouse.rows(sql_text("checks", check.name))
         metadata = {"rows": len(offending)}
-        if len(offending):
-            metadata["offending"] = records_table(offending.head(20))  # type: ignore[assignment]
-        return dg.AssetCheckResult(passed=offending.empty, severity=check.severity, metadata=metadata)
+        if offending:
+            metadata["offending"] = records_table(offending[:20])  # type: ignore[assignment]
+        return dg.AssetCheckResult(passed=not offending, severity=check.severity, metadata=metadata)
 
     return run

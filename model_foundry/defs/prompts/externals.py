@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from model_foundry.config import FoundryConfig, StreamConfig, WorkerConfig
@@ -27,23 +29,31 @@ def worker_key(name: str) -> dg.AssetKey:
 def external_assets(config: FoundryConfig) -> list[dg.AssetSpec]:
     """The streams and the workers, as assets that Dagster shows and does not run."""
     return [
-        _stream(prompts_stream_key(), config.streams.prompts, "Prompts as published; `prompt_sensor` watches it.", []),
+        _stream(
+            prompts_stream_key(),
+            config.streams.prompts,
+            group="incoming",
+            text="Prompts as published; `prompt_sensor` watches it.",
+        ),
         _stream(
             results_stream_key(),
             config.streams.results,
-            "One message a finished job, on `results.<job_id>`.",
-            [dg.AssetKey("completions")],
+            group="outgoing",
+            text="One message a finished job, on `results.<job_id>`.",
+            deps=[dg.AssetKey("completions")],
         ),
         *(_worker(name, worker) for name, worker in config.workers.items()),
     ]
 
 
-def _stream(key: dg.AssetKey, stream: StreamConfig, text: str, deps: list[dg.AssetKey]) -> dg.AssetSpec:
+def _stream(
+    key: dg.AssetKey, stream: StreamConfig, *, group: str, text: str, deps: Sequence[dg.AssetKey] = ()
+) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
         deps=deps,
-        description=f"{text}\n\nJetStream stream `{stream.name}`, subjects {', '.join(f'`{s}`' for s in stream.subjects)}.",
-        group_name="streams",
+        description=f"{text}\n\nJetStream stream `{stream.name}`, subjects `{'`, `'.join(stream.subjects)}`.",
+        group_name=group,
         kinds={"nats"},
         owners=OWNERS,
     )
@@ -54,7 +64,9 @@ def _worker(name: str, worker: WorkerConfig) -> dg.AssetSpec:
     if worker.stand_in:
         lines.append(f"**Stand-in:** {worker.stand_in}.")
     lines.append(f"`{worker.api}` at `{worker.url}`, {worker.slots} slots, supports {', '.join(worker.supports)}.")
-    lines.append("Models: " + (", ".join(f"`{m}`" for m in worker.models) if worker.models else "every one of its lanes"))
+    lines.append(
+        "Models: " + (", ".join(f"`{m}`" for m in worker.models) if worker.models else "every one of its lanes")
+    )
     return dg.AssetSpec(
         worker_key(name),
         description="\n\n".join(lines),

@@ -19,8 +19,7 @@ def answer_prompts_job() -> UnresolvedAssetJobDefinition:
     """The job of one prompt run: land, answer, and bring the figures up to date."""
     return dg.define_asset_job(
         "answer_prompts",
-        selection=dg.AssetSelection.assets("prompt_inbox", "completions")
-        | dg.AssetSelection.groups("analytics"),
+        selection=dg.AssetSelection.assets("prompt_inbox", "completions") | dg.AssetSelection.groups("analytics"),
         description="Land a range of prompts, answer them, publish the results, refresh the figures.",
     )
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import dagster as dg
 
 from model_foundry.answering import AnswerReport
-from model_foundry.defs.tables import markdown_table, records_table
+from model_foundry.defs.tables import markdown_table, number, records_table
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.landing import LandingReport
 
@@ -32,9 +32,9 @@ def inbox_metadata(
         "dagster/row_count": report.jobs,
     }
     if report.jobs:
-        metadata["jobs_by_domain"] = records_table(warehouse.table("run_jobs_by_domain", {"run_id": run_id}))
+        metadata["jobs_by_domain"] = records_table(warehouse.show("run_jobs_by_domain", {"run_id": run_id}))
     if report.rejects:
-        metadata["reject_reasons"] = records_table(warehouse.table("run_rejects", {"run_id": run_id}))
+        metadata["reject_reasons"] = records_table(warehouse.show("run_rejects", {"run_id": run_id}))
     return metadata
 
 
@@ -43,29 +43,33 @@ def completions_metadata(
 ) -> dict[str, Any]:
     """Counts, tokens, rates, percentiles, the slowest jobs, the failed ones, and links by correlation id."""
     ids = {"job_ids": report.job_ids}
-    pending = warehouse.table("partition_pending", {"day": day, "lane": lane}).iloc[0]["pending"]
+    pending = warehouse.show("partition_pending", {"day": day, "lane": lane})[0]["pending"]
     metadata: dict[str, Any] = {
         "status": report.status,
         "answered": report.by_status.get("answered", 0),
         "failed": sum(count for status, count in report.by_status.items() if status != "answered"),
-        "pending": int(pending),
+        "pending": pending,
         "attempts": report.attempts,
         "results_published": report.published,
         "dagster/row_count": report.attempts,
     }
     if not report.job_ids:
         return metadata
-    summary = warehouse.table("run_summary", {"run_id": run_id}).iloc[0].to_dict()
-    metadata |= {key: _number(value) for key, value in summary.items() if value is not None and value == value}
-    metadata["slowest_jobs"] = records_table(warehouse.table("run_slowest", {"run_id": run_id}))
-    failed = warehouse.table("jobs_without_answer", ids)
-    if len(failed):
+    summary = warehouse.show("run_summary", {"run_id": run_id})[0]
+    metadata |= {key: number(value) for key, value in summary.items() if value is not None}
+    metadata["slowest_jobs"] = records_table(warehouse.show("run_slowest", {"run_id": run_id}))
+    failed = warehouse.show("jobs_without_answer", ids)
+    if failed:
         metadata["jobs_without_answer"] = records_table(failed)
-    correlated = warehouse.table("jobs_by_correlation", ids)
-    if len(correlated):
+    correlated = warehouse.show("jobs_by_correlation", ids)
+    if correlated:
         rows = [
-            (f"[{_escape(row.correlation_id)}]({correlation_link(row.correlation_id)})", row.jobs, row.answered)
-            for row in correlated.head(MAX_LINKS).itertuples()
+            (
+                f"[{_escape(row['correlation_id'])}]({correlation_link(row['correlation_id'])})",
+                row["jobs"],
+                row["answered"],
+            )
+            for row in correlated[:MAX_LINKS]
         ]
         metadata["by_correlation_id"] = dg.MetadataValue.md(
             markdown_table(["correlation id (its runs)", "jobs", "answered"], rows)
@@ -77,8 +81,8 @@ def correlation_tags(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, 
     """Run tags that make a run findable by the correlation ids it worked for; the first twenty."""
     if not job_ids:
         return {}
-    correlated = warehouse.table("jobs_by_correlation", {"job_ids": list(job_ids)}).head(MAX_LINKS)
-    return {correlation_tag(row.correlation_id): str(row.jobs) for row in correlated.itertuples()}
+    correlated = warehouse.show("jobs_by_correlation", {"job_ids": list(job_ids)})[:MAX_LINKS]
+    return {correlation_tag(row["correlation_id"]): str(row["jobs"]) for row in correlated}
 
 
 def correlation_tag(correlation_id: str) -> str:
@@ -93,8 +97,3 @@ def correlation_link(correlation_id: str) -> str:
 
 def _escape(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]()<>#|!])", r"\\\1", text)
-
-
-def _number(value: Any) -> Any:
-    """Plain Python numbers; Dagster's metadata takes no numpy ones."""
-    return value.item() if hasattr(value, "item") else value
