@@ -19,10 +19,10 @@ from typing import Any
 
 from model_foundry.config import FoundryConfig
 from model_foundry.errors import ConfigError
-from model_foundry.inference.dispatch import Outcome, WorkerTarget, WorkItem, dispatch
+from model_foundry.inference.dispatch import WorkerTarget, WorkItem, dispatch
 from model_foundry.jetstream.client import JetStream
 from model_foundry.jetstream.subjects import result_subject
-from model_foundry.records import Completion, Job
+from model_foundry.records import Completion, Job, JobOutcome
 from model_foundry.routing import worker_ranks, workers_for
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.landing import (
@@ -66,7 +66,7 @@ def work_item(config: FoundryConfig, job: Job, attempts_before: int) -> WorkItem
     )
 
 
-def result_payload(job: Job, outcome: Outcome, last: Completion | None) -> dict[str, Any]:
+def result_payload(job: Job, outcome: JobOutcome, last: Completion | None) -> dict[str, Any]:
     """The message on ``results.<job_id>``, as the README documents it. Pure."""
     timings = asdict(last.timings) | {"queue_s": last.queue_s} if last else {}
     error = {"kind": outcome.error_kind, "message": outcome.error_message} if outcome.error_kind else None
@@ -149,7 +149,7 @@ async def _answer(
 ) -> AnswerReport:
     report = AnswerReport()
     attempts: list[tuple[Job, Completion]] = []
-    outcomes: list[tuple[Job, Outcome]] = []
+    outcomes: list[tuple[Job, JobOutcome]] = []
 
     async with JetStream(foundry.nats) as js:
         await js.ensure_stream(foundry.config.streams.results)
@@ -168,7 +168,7 @@ async def _answer(
             await publish([(job, outcome, last.get(job.job_id)) for job, outcome in done])
             on_progress(len(report.job_ids), len(items))
 
-        async def publish(results: Sequence[tuple[Job, Outcome, Completion | None]]) -> None:
+        async def publish(results: Sequence[tuple[Job, JobOutcome, Completion | None]]) -> None:
             sequences: dict[str, int] = {}
             for job, outcome, completion in results:
                 body = json.dumps(result_payload(job, outcome, completion), ensure_ascii=False).encode()
@@ -192,7 +192,7 @@ async def _answer(
             attempts.append((item.job, completion))
             report.attempts += 1
 
-        def on_done(item: WorkItem, outcome: Outcome) -> None:
+        def on_done(item: WorkItem, outcome: JobOutcome) -> None:
             outcomes.append((item.job, outcome))
             report.job_ids.append(item.job.job_id)
             report.by_status[outcome.status] = report.by_status.get(outcome.status, 0) + 1

@@ -111,7 +111,7 @@ class CapabilityConfig(_Section):
 
 
 class ModelConfig(_Section):
-    """A model and the capability it needs; ``gemma3:12b: gpu_inference`` is short for ``{capability: gpu_inference}``."""
+    """A model and the capability it needs; ``name: lane`` is short for ``name: {capability: lane}``."""
 
     capability: Name
     context_tokens: int | None = Field(None, ge=1)

@@ -219,17 +219,17 @@ class Supervisor:
         }
         python, quiet = [sys.executable, "-m"], ["--log-level", "warning"]
         location = ["--location-name", LOCATION, *quiet]
-        self.say("starting Dagster: code server, run host")
+        self.say("starting Dagster: run host, code server")
+        # the run host goes alone: opening a new instance makes its tables, and two processes at once collide over that
+        argv = [*python, "model_foundry.run_host", str(run_host)]
+        self._add("dagster-run-host", argv, lambda: _pong(run_host), env=env)
+        self._wait_for_all()
         self._add(
             "dagster-code-server",
             [*python, "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", MODULE, *location],
             lambda: not _is_free("127.0.0.1", code_port),
             env=env,
         )
-        self._add(
-            "dagster-run-host", [*python, "model_foundry.run_host", str(run_host)], lambda: _pong(run_host), env=env
-        )
-        # the run host opens the instance once, which makes its tables: two processes at once would collide over that
         self._wait_for_all()
         self.say("starting Dagster: daemon, web UI")
         self._add(

@@ -33,7 +33,7 @@ from model_foundry.inference.client import ANSWER_TOO_LONG, ask, new_client, utc
 from model_foundry.inference.schedule import Assignment, Waiting, WorkerState, plan
 from model_foundry.inference.target import InferenceRequest
 from model_foundry.inference.target import WorkerTarget as WorkerTarget  # part of this module's interface
-from model_foundry.records import Completion, ErrorKind, Job, JobStatus
+from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus
 
 _COOLS = frozenset(
     {
@@ -70,18 +70,6 @@ class WorkItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended. ``attempts`` is the number of its last attempt, those of former runs included."""
-
-    job_id: str
-    status: JobStatus
-    error_kind: ErrorKind | None
-    error_message: str | None
-    attempts: int
-    finished_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Cooling:
     """How long a failing worker is left alone.
 
@@ -103,7 +91,7 @@ async def dispatch(
     limits: LimitsConfig,
     *,
     on_attempt: Callable[[WorkItem, Completion], None],
-    on_done: Callable[[WorkItem, Outcome], None],
+    on_done: Callable[[WorkItem, JobOutcome], None],
     cancel: asyncio.Event | None = None,
     client: httpx.AsyncClient | None = None,
     cooling: Cooling = Cooling(),
@@ -199,7 +187,7 @@ class _Loop:
         workers: Mapping[str, WorkerTarget],
         limits: LimitsConfig,
         on_attempt: Callable[[WorkItem, Completion], None],
-        on_done: Callable[[WorkItem, Outcome], None],
+        on_done: Callable[[WorkItem, JobOutcome], None],
         cancel: asyncio.Event | None,
         client: httpx.AsyncClient,
         cooling: Cooling,
@@ -382,7 +370,7 @@ class _Loop:
         self._waiting.pop(pending.position, None)
         attempts = pending.item.attempts_before + pending.made
         self._on_done(
-            pending.item, Outcome(pending.item.job.job_id, status, kind, message, attempts, self._wall_clock())
+            pending.item, JobOutcome(pending.item.job.job_id, status, kind, message, attempts, self._wall_clock())
         )
 
 

@@ -120,6 +120,7 @@ def test_the_request_goes_to_the_dialects_path_with_our_headers() -> None:
         assert (openai.method, openai.path, openai.body["stream"]) == ("POST", "/v1/chat/completions", True)
         assert (ollama.path, ollama.body["truncate"], ollama.body["shift"]) == ("/api/chat", False, False)
         assert openai.headers["authorization"] == "Bearer secret"
+        assert openai.headers["accept-encoding"] == "identity", "compression would hold tokens back"
 
     asyncio.run(run())
 

@@ -14,7 +14,7 @@ import pytest
 
 from model_foundry.config import LimitsConfig
 from model_foundry.inference.client import utc_now
-from model_foundry.inference.dispatch import Cooling, Outcome, WorkerTarget, WorkItem, dispatch
+from model_foundry.inference.dispatch import Cooling, JobOutcome, WorkerTarget, WorkItem, dispatch
 from model_foundry.records import Completion, ErrorKind, Job, JobStatus
 from model_foundry_tests.inference.conftest import LLAMA_MODEL
 from model_foundry_tests.inference.scripted import (
@@ -86,7 +86,7 @@ class Ran:
     """What a dispatch reported, in order."""
 
     attempts: list[Completion] = field(default_factory=list)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, JobOutcome] = field(default_factory=dict)
 
     def ends(self) -> list[tuple[JobStatus, ErrorKind | None, int]]:
         return [(o.status, o.error_kind, o.attempts) for o in self.outcomes.values()]
@@ -105,7 +105,7 @@ async def dispatched(
 ) -> Ran:
     ran = Ran()
 
-    def on_done(item: WorkItem, outcome: Outcome) -> None:
+    def on_done(item: WorkItem, outcome: JobOutcome) -> None:
         assert item.job.job_id == outcome.job_id
         assert outcome.job_id not in ran.outcomes, "a job ends once"
         ran.outcomes[outcome.job_id] = outcome
@@ -327,6 +327,18 @@ def test_after_a_failure_one_request_alone_tries_the_worker() -> None:
     asyncio.run(run())
 
 
+def test_requests_that_fail_together_count_as_one_failure() -> None:
+    async def run() -> None:
+        failing = [refusal(503)] * 6
+        async with ScriptedServer(*failing, sse_answer()) as server:
+            # one failure cools for 0.05 s; six in a row for 1.6 s, which no job would wait for
+            items, worker = [an_item(n, "moon") for n in range(6)], target(server, slots=6)
+            ran = await dispatched(items, [worker], cooling=Cooling(base_s=0.05, jitter=0, max_wait_s=0.5))
+            assert [s for s, _, _ in ran.ends()] == [JobStatus.ANSWERED] * 6
+
+    asyncio.run(run())
+
+
 def test_a_worker_that_only_fails_is_given_up_and_the_batch_ends(nobody: str) -> None:
     impatient = Cooling(base_s=0.05, max_s=0.05, down_after_s=0.2)
     ran = asyncio.run(dispatched([an_item(n, "moon") for n in range(50)], [target(nobody)], cooling=impatient))
@@ -367,7 +379,7 @@ def test_a_deadline_that_passes_while_the_job_waits_expires_it_there_and_then() 
         async with ScriptedServer([release, *sse_answer()]) as server:
             items = [an_item(1, "moon"), an_item(2, "moon", deadline=utc_now() + timedelta(seconds=0.2))]
 
-            def on_done(item: WorkItem, outcome: Outcome) -> None:
+            def on_done(item: WorkItem, outcome: JobOutcome) -> None:
                 ended.append(outcome.status)
                 release.set()  # the first answer comes only once the second has expired
 

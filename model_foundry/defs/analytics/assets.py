@@ -40,7 +40,8 @@ def analytics_assets() -> list[dg.AssetsDefinition]:
         ),
         _view_asset(
             "model_throughput",
-            "How many tokens a second does each worker read (PP) and write (TG), by model? From the server's own counts.",
+            "How many tokens a second does each worker read (PP) and write (TG), by model? "
+            "From the server's own counts.",
             show_all,
         ),
     ]
