@@ -42,7 +42,7 @@ T = TypeVar("T")
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 16 * 2**20
 REPLY_TIMEOUT_S = 5.0
-POLL_S = 0.1
+POLL_S = 0.2
 SERVER_HEADERS = frozenset(
     {
         "nats-stream",
@@ -318,7 +318,7 @@ class JetStream:
     ) -> StreamState:
         """Waits until the stream holds something after a sequence, or the time is up; then its state.
 
-        It asks for the stream's state ten times a second: one small request each, nothing left behind, right for
+        It asks for the stream's state five times a second: one small request each, nothing left behind, right for
         mirrors and imported streams too. After something came it waits a moment longer, so that a burst is one batch.
         """
         loop = asyncio.get_running_loop()

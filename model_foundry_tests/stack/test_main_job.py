@@ -122,6 +122,9 @@ RUN = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status tags { k
     ... on TextMetadataEntry { text } } } } } }"""
 
 
+ALL_RUNS = "{ runsOrError { ... on Runs { results { status tags { key value } } } } }"
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     made = Stack(tmp_path_factory.mktemp("stack"))
@@ -193,8 +196,7 @@ def test_a_failed_job_can_be_asked_again_from_the_ui(stack: Stack) -> None:
 
 
 def test_runs_are_forks_of_the_run_host_and_carry_their_correlation_ids(stack: Stack) -> None:
-    runs = stack.graphql("{ runsOrError { ... on Runs { results { status tags { key value } } } } }")
-    results = runs["runsOrError"]["results"]
+    results = stack.graphql(ALL_RUNS)["runsOrError"]["results"]
     assert results
     assert all(run["status"] == "SUCCESS" for run in results)
     tags = [{tag["key"]: tag["value"] for tag in run["tags"]} for run in results]
@@ -254,11 +256,37 @@ def test_a_part_that_is_killed_is_started_again_and_no_prompt_is_lost(stack: Sta
     assert done.stdout.strip()
 
 
+def test_a_run_that_is_killed_is_run_again_and_its_jobs_are_answered(stack: Stack) -> None:
+    body = {"prompt": "Count slowly.", "job_id": "long", "params": {"max_tokens": 1500, "ignore_eos": True}}
+    stack.publish(json.dumps(body).encode())
+
+    def child() -> psutil.Process | None:
+        claimed = stack.sql("select claimed_by from jobs where job_id = 'long' and claimed_by is not null")
+        hosts = [p for p in psutil.Process(stack.process.pid).children() if "model_foundry.run_host" in p.cmdline()]
+        runs = [run for host in hosts for run in host.children()]
+        return runs[0] if claimed and runs else None
+
+    run = wait_for("the run to work on it", child)
+    run.kill()
+    wait_for("the answer", lambda: stack.sql("from jobs where job_id = 'long' and status = 'answered'"))
+    ended = [r["status"] for r in stack.graphql(ALL_RUNS)["runsOrError"]["results"]]
+    assert ended.count("FAILURE") == 1
+
+
 def test_at_rest_the_stack_is_small_and_sigterm_leaves_nothing_behind(stack: Stack) -> None:
-    family = [psutil.Process(stack.process.pid), *psutil.Process(stack.process.pid).children(recursive=True)]
-    assert sum(p.memory_info().rss for p in family) < 1.5e9
+    root = psutil.Process(stack.process.pid)
+
+    def family() -> list[psutil.Process]:
+        return [root, *root.children(recursive=True)]
+
+    def rss_bytes() -> float:
+        return sum(p.memory_info().rss for p in family() if p.is_running())
+
+    wait_for("no run under way", lambda: not any(p.parent().pid != root.pid for p in family()[1:]))
+    assert rss_bytes() < 1.5e9
+    before = family()
     os.kill(stack.process.pid, signal.SIGTERM)
     assert stack.process.wait(60) == 0
-    _, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(before, timeout=5)
     assert alive == []
     assert endpoints.read(stack.foundry.config.data_dir) is None
