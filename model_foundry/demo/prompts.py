@@ -54,5 +54,6 @@ def _message(body: dict[str, Any], job_id: str) -> DemoMessage:
     if body["metadata"].get("domain_on") == "subject":
         subject = f"{SUBJECT}.{body['domain']}"
         body = {key: value for key, value in body.items() if key != "domain"}
-    data = json.dumps({"job_id": job_id, **body}, ensure_ascii=False).encode("utf-8")
+    session = f"demo-{body['metadata'].get('expected_domain', 'faulty')}"
+    data = json.dumps({"job_id": job_id, "correlation_id": session, **body}, ensure_ascii=False).encode("utf-8")
     return DemoMessage(subject, data, job_id)

@@ -187,7 +187,7 @@ class Warehouse:
     def migrate(self) -> list[str]:
         """Applies what is pending of ``sql/schema`` in order, and brings the views up to date; names what was done.
 
-        Cheap when nothing is pending, and looked at once a process.
+        When nothing is pending it only looks, without the writer lock, and once a process.
 
         Raises:
             LakeError: when an applied file was changed since, or the lake is newer than this program.
@@ -195,63 +195,84 @@ class Warehouse:
         if self._migrated:
             return []
         done: list[str] = []
-        with self.writer("migrate") as connection:
-            connection.execute(
-                "create table if not exists schema_migrations "
-                "(kind varchar, version integer, name varchar, checksum varchar, applied_at timestamptz)"
-            )
-            applied = _applied(connection)
-            files = sorted((sql_folder() / "schema").glob("*.sql"))
-            known = {int(f.name.split("_")[0]) for f in files}
-            if newer := sorted({v for kind, v in applied if kind == "schema"} - known):
-                raise LakeError(
-                    f"the lake has migration {newer[-1]}, this program knows {max(known)} at most",
-                    hint="Use a newer model_foundry with this lake.",
-                )
-            for file in files:
-                version, text = int(file.name.split("_")[0]), file.read_text(encoding="utf-8")
-                checksum = sha256(text.encode()).hexdigest()
-                if ("schema", version) not in applied:
+        if not self.catalog_file.exists() or self._pending(self.rows(APPLIED)):
+            with self.writer("migrate") as connection:
+                connection.execute(MIGRATIONS_TABLE)
+                for kind, version, file_name, text in self._pending(rows_of(connection.execute(APPLIED))):
                     connection.execute(text)
-                    _record(connection, "schema", version, file.stem, checksum)
-                    done.append(file.stem)
-                elif applied["schema", version] != checksum:
-                    raise LakeError(
-                        f"{file.name} was applied to this lake and changed since",
-                        hint="Put the file back as it was, and add a new one with the change.",
+                    connection.execute("delete from schema_migrations where (kind, version) = (?, ?)", [kind, version])
+                    connection.execute(
+                        "insert into schema_migrations values (?, ?, ?, ?, now())",
+                        [kind, version, file_name, _checksum(text)],
                     )
-            views = sorted((sql_folder() / "views").glob("*.sql"), key=lambda f: (f.stem not in BASE_VIEWS, f.stem))
-            texts = {f.stem: f.read_text(encoding="utf-8") for f in views}
-            checksum = sha256("".join(texts.values()).encode()).hexdigest()
-            if applied.get(("views", 0)) != checksum:
-                for name, text in texts.items():
-                    connection.execute(f"create or replace view {name} as {text}")
-                connection.execute("delete from schema_migrations where kind = 'views'")
-                _record(connection, "views", 0, "views", checksum)
-                done.append("views")
+                    done.append(file_name)
         self._migrated = True
         return done
 
+    def _pending(self, applied: Rows) -> list[tuple[str, int, str, str]]:
+        """Kind, version, name and text of what is to be applied to a lake that has this much; raises as migrate."""
+        known = {(row["kind"], row["version"]): row["checksum"] for row in applied}
+        schema = [
+            ("schema", int(f.stem.split("_")[0]), f.stem, f.read_text(encoding="utf-8")) for f in _files("schema")
+        ]
+        newest, lake_has = schema[-1][1], max((v for kind, v in known if kind == "schema"), default=0)
+        if lake_has > newest:
+            raise LakeError(
+                f"the lake has migration {lake_has}, this program knows {newest} at most",
+                hint="Use a newer model_foundry with this lake.",
+            )
+        for kind, version, name, text in schema:
+            if known.get((kind, version), _checksum(text)) != _checksum(text):
+                raise LakeError(
+                    f"{name}.sql was applied to this lake and changed since",
+                    hint="Put the file back as it was, and add a new one with the change.",
+                )
+        views = sorted(_files("views"), key=lambda file: (file.stem not in BASE_VIEWS, file.stem))
+        text = "".join(f"create or replace view {f.stem} as\n{f.read_text(encoding='utf-8')};\n" for f in views)
+        pending = [item for item in schema if item[:2] not in known]
+        return pending if known.get(("views", 0)) == _checksum(text) else [*pending, ("views", 0, "views", text)]
+
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def rows(self, query: str, params: Mapping[str, Any] | None = None) -> Rows:
-        """The rows of one query, read-only, each a mapping from column to plain Python value.
-
-        Raises:
-            LakeError: when there is no lake.
-            duckdb.Error: when the query is wrong.
-        """
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Several queries over one consistent snapshot; raises as :meth:`reader`."""
         with self.reader() as connection:
-            return rows_of(connection.execute(query, _used(query, params)))
+            yield Snapshot(connection)
+
+    def rows(self, query: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """The rows of one query; see :meth:`Snapshot.rows`."""
+        with self.snapshot() as snapshot:
+            return snapshot.rows(query, params)
 
     def show(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
         """The rows of ``sql/show/<name>.sql``."""
-        return self.rows(sql_text("show", name), params)
+        with self.snapshot() as snapshot:
+            return snapshot.show(name, params)
 
     def frame(self, query: str, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """The rows of one query as a pandas frame, for notebooks; raises as :meth:`rows`."""
         with self.reader() as connection:
             return connection.execute(query, _used(query, params)).df()
+
+
+class Snapshot:
+    """The lake as it was at one moment."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def rows(self, query: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """The rows of one query, each a mapping from column to plain Python value.
+
+        Raises:
+            duckdb.Error: when the query is wrong.
+        """
+        return rows_of(self._connection.execute(query, _used(query, params)))
+
+    def show(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """The rows of ``sql/show/<name>.sql``."""
+        return self.rows(sql_text("show", name), params)
 
 
 Rows = list[dict[str, Any]]
@@ -297,13 +318,19 @@ BASE_VIEWS = ("last_attempts",)
 """Views that other views read, made first."""
 
 
-def _applied(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], str]:
-    rows = connection.execute("select kind, version, checksum from schema_migrations").fetchall()
-    return {(kind, version): checksum for kind, version, checksum in rows}
+APPLIED = "select kind, version, checksum from schema_migrations"
+MIGRATIONS_TABLE = (
+    "create table if not exists schema_migrations "
+    "(kind varchar, version integer, name varchar, checksum varchar, applied_at timestamptz)"
+)
 
 
-def _record(connection: duckdb.DuckDBPyConnection, kind: str, version: int, name: str, checksum: str) -> None:
-    connection.execute("insert into schema_migrations values (?, ?, ?, ?, now())", [kind, version, name, checksum])
+def _files(kind: str) -> list[Path]:
+    return sorted((sql_folder() / kind).glob("*.sql"))
+
+
+def _checksum(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _used(query: str, params: Mapping[str, Any] | None) -> dict[str, Any]:

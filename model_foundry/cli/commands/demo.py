@@ -138,13 +138,17 @@ def report(foundry: Foundry, stream: str, messages: Sequence[DemoMessage], seque
         return not wrong
     _print_tables(latency, mix, outcomes)
     landed = Counter(row["outcome"] for row in outcomes)
-    parts = " + ".join(f"{landed[name]} {name}s" for name in ("job", "duplicate", "reject") if landed[name])
+    parts = " + ".join(_count(landed[name], name) for name in ("job", "duplicate", "reject") if landed[name])
     console.print(f"{len(sequences)} published = {parts}")
     for line in wrong:
         console.print(f"[bold red]{line}[/]")
     if not wrong:
         console.print("[bold green]Every prompt is accounted for.[/]")
     return not wrong
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _print_tables(latency: Rows, mix: Rows, outcomes: Rows) -> None:

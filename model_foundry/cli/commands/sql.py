@@ -62,7 +62,7 @@ def _run(foundry: Foundry, query: str, as_json: bool) -> bool:
     if as_json:
         print_json(rows)
     else:
-        rows_table("", rows, note=f"{len(rows)} rows")
+        rows_table("", rows, note=f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
     return True
 
 

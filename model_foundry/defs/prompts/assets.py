@@ -67,7 +67,8 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
             stream_created=config.stream_created,
             config_digest=config.config_digest,
         )
-        return dg.MaterializeResult(metadata=inbox_metadata(lake.warehouse, report, config.span, context.run_id))
+        with lake.warehouse.snapshot() as now:
+            return dg.MaterializeResult(metadata=inbox_metadata(now, report, config.span, context.run_id))
 
     @dg.asset(
         partitions_def=partitions,
@@ -98,8 +99,9 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
             retry_failed=config.retry_failed,
             on_progress=lambda done, total: context.log.info(f"{done} of {total} jobs done"),
         )
-        context.instance.add_run_tags(context.run_id, correlation_tags(lake.warehouse, report.job_ids))
-        return dg.MaterializeResult(metadata=completions_metadata(lake.warehouse, report, day, lane, context.run_id))
+        with lake.warehouse.snapshot() as now:
+            context.instance.add_run_tags(context.run_id, correlation_tags(now, report.job_ids))
+            return dg.MaterializeResult(metadata=completions_metadata(now, report, day, lane, context.run_id))
 
     return [prompt_inbox, completions]
 

@@ -12,15 +12,15 @@ import dagster as dg
 
 from model_foundry.answering import AnswerReport
 from model_foundry.defs.tables import markdown_table, number, records_table
-from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.lake import Snapshot
 from model_foundry.warehouse.landing import LandingReport
 
 MAX_LINKS = 20
+TAG_VALUE = "yes"
+"""The same for every run: the runs page finds tags by key and value only."""
 
 
-def inbox_metadata(
-    warehouse: Warehouse, report: LandingReport, span: tuple[int, int] | None, run_id: str
-) -> dict[str, Any]:
+def inbox_metadata(lake: Snapshot, report: LandingReport, span: tuple[int, int] | None, run_id: str) -> dict[str, Any]:
     """Counts of a landing, where it came from, and the rejects with their reasons."""
     metadata: dict[str, Any] = {
         "status": "landed" if report.messages else "empty",
@@ -32,18 +32,16 @@ def inbox_metadata(
         "dagster/row_count": report.jobs,
     }
     if report.jobs:
-        metadata["jobs_by_domain"] = records_table(warehouse.show("run_jobs_by_domain", {"run_id": run_id}))
+        metadata["jobs_by_domain"] = records_table(lake.show("run_jobs_by_domain", {"run_id": run_id}))
     if report.rejects:
-        metadata["reject_reasons"] = records_table(warehouse.show("run_rejects", {"run_id": run_id}))
+        metadata["reject_reasons"] = records_table(lake.show("run_rejects", {"run_id": run_id}))
     return metadata
 
 
-def completions_metadata(
-    warehouse: Warehouse, report: AnswerReport, day: date, lane: str, run_id: str
-) -> dict[str, Any]:
+def completions_metadata(lake: Snapshot, report: AnswerReport, day: date, lane: str, run_id: str) -> dict[str, Any]:
     """Counts, tokens, rates, percentiles, the slowest jobs, the failed ones, and links by correlation id."""
     ids = {"job_ids": report.job_ids}
-    pending = warehouse.show("partition_pending", {"day": day, "lane": lane})[0]["pending"]
+    pending = lake.show("partition_pending", {"day": day, "lane": lane})[0]["pending"]
     metadata: dict[str, Any] = {
         "status": report.status,
         "answered": report.by_status.get("answered", 0),
@@ -55,13 +53,13 @@ def completions_metadata(
     }
     if not report.job_ids:
         return metadata
-    summary = warehouse.show("run_summary", {"run_id": run_id})[0]
+    summary = lake.show("run_summary", {"run_id": run_id})[0]
     metadata |= {key: number(value) for key, value in summary.items() if value is not None}
-    metadata["slowest_jobs"] = records_table(warehouse.show("run_slowest", {"run_id": run_id}))
-    failed = warehouse.show("jobs_without_answer", ids)
+    metadata["slowest_jobs"] = records_table(lake.show("run_slowest", {"run_id": run_id}))
+    failed = lake.show("jobs_without_answer", ids)
     if failed:
         metadata["jobs_without_answer"] = records_table(failed)
-    correlated = warehouse.show("jobs_by_correlation", ids)
+    correlated = lake.show("jobs_by_correlation", ids)
     if correlated:
         rows = [
             (
@@ -77,12 +75,12 @@ def completions_metadata(
     return metadata
 
 
-def correlation_tags(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, str]:
+def correlation_tags(lake: Snapshot, job_ids: Sequence[str]) -> dict[str, str]:
     """Run tags that make a run findable by the correlation ids it worked for; the first twenty."""
     if not job_ids:
         return {}
-    correlated = warehouse.show("jobs_by_correlation", {"job_ids": list(job_ids)})[:MAX_LINKS]
-    return {correlation_tag(row["correlation_id"]): str(row["jobs"]) for row in correlated}
+    correlated = lake.show("jobs_by_correlation", {"job_ids": list(job_ids)})[:MAX_LINKS]
+    return {correlation_tag(row["correlation_id"]): TAG_VALUE for row in correlated}
 
 
 def correlation_tag(correlation_id: str) -> str:
@@ -92,7 +90,7 @@ def correlation_tag(correlation_id: str) -> str:
 
 def correlation_link(correlation_id: str) -> str:
     """The page of runs that carry a correlation id."""
-    return f"/runs?q[0]={quote(f'tag:{correlation_tag(correlation_id)}', safe='')}"
+    return f"/runs?q[0]={quote(f'tag:{correlation_tag(correlation_id)}={TAG_VALUE}', safe='')}"
 
 
 def _escape(text: str) -> str:
