@@ -503,7 +503,8 @@ def _state(info: Any) -> StreamState:
 def _unavailable(settings: NatsSettings, error: BaseException, told: Sequence[str]) -> NatsUnavailableError:
     """The error of a server that can't be used, with what it said."""
     words = [w for w in (*told, str(error)) if w and "empty response from server" not in w]
-    said = words[-1] if words else type(error).__name__
+    # nats-py ends with "no servers available", whatever the servers said before
+    said = next((w for w in words if "no servers available" not in w), words[-1] if words else type(error).__name__)
     url = re.sub(r"//[^@/]*@", "//", settings.url)
     lowered = " ".join(words).lower()
     if "authorization" in lowered or "authentication" in lowered or "permissions" in lowered:
