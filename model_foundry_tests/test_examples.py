@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
 
 from model_foundry import config
-from model_foundry.demo.prompts import UNKNOWN_MODEL, demo_messages
+from model_foundry.demo.prompts import UNKNOWN_MODEL, demo_config, demo_messages
 from model_foundry.domains import classify
 from model_foundry.envelopes import read_prompt
 from model_foundry.records import PromptEnvelope, Reject, StreamMessage
@@ -103,3 +104,13 @@ def test_the_same_run_tag_gives_the_same_messages_and_another_one_new_jobs() -> 
     ids = [m.msg_id for tag in ("", "a", "b") for m in demo_messages(tag)]
     assert len(ids) == len(set(ids)) == 3 * 42
     assert [e.job_id for e in read_demo("a") if isinstance(e, PromptEnvelope)] == ids[42:83]
+
+
+def test_the_demos_gpu_worker_is_a_stand_in_only_where_there_is_no_gpu() -> None:
+    template = SHIPPED["demo"].read_text(encoding="utf-8")
+    without, with_gpu = (
+        config.parse(yaml.safe_load(demo_config(template, gpus))) for gpus in ([], ["NVIDIA RTX 3070 Ti"])
+    )
+    assert without.workers["gpu_standin"].stand_in
+    assert with_gpu.workers["gpu"].stand_in is None
+    assert with_gpu.workers["gpu"].supports == ["gpu_inference"]

@@ -11,6 +11,7 @@ moves the domain of that line from the body to the subject when the demo sends i
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -47,6 +48,17 @@ def demo_messages(run_tag: str = "") -> list[DemoMessage]:
     unknown = _message({"prompt": "Say hello.", "model": UNKNOWN_MODEL, "metadata": {}}, f"{prefix}demo-unknown-model")
     unreadable = DemoMessage(SUBJECT, b'{"prompt": "no closing quote', f"{prefix}demo-unreadable", "reject")
     return [*messages, replace(unknown, expected="rejected"), unreadable]
+
+
+def demo_config(template: str, gpus: Sequence[str]) -> str:
+    """The text of the demo's configuration for a machine with these GPUs.
+
+    Without one, the GPU lane's worker is a stand-in and its name says so, in every table. Pure.
+    """
+    if not gpus:
+        return template
+    lines = [line for line in template.splitlines(keepends=True) if "stand_in:" not in line]
+    return "".join(lines).replace("gpu_standin:", f"gpu: # {', '.join(gpus)}")
 
 
 def _message(body: dict[str, Any], job_id: str) -> DemoMessage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import urllib.request
 from collections import Counter
@@ -18,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from model_foundry.cli.commands.up import announce, stop_on_signals
 from model_foundry.cli.output import console, errors, print_json, rows_table
 from model_foundry.config import DEMO_FOLDER
-from model_foundry.demo.prompts import DemoMessage, demo_messages
+from model_foundry.demo.prompts import DemoMessage, demo_config, demo_messages
+from model_foundry.embedded.llama import gpu_devices
 from model_foundry.embedded.supervisor import Supervisor
 from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
 from model_foundry.runtime import Foundry
@@ -68,11 +68,12 @@ def demo(
 
 
 def prepare(folder: Path) -> Path:
-    """The demo's configuration file, copied into its folder unless one is there already."""
+    """The demo's configuration file, put into its folder unless one is there already."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "foundry.yaml"
     if not file.exists():
-        shutil.copyfile(Path(__file__).parents[2] / "demo" / "foundry.yaml", file)
+        template = (Path(__file__).parents[2] / "demo" / "foundry.yaml").read_text(encoding="utf-8")
+        file.write_text(demo_config(template, gpu_devices()), encoding="utf-8")
     return file
 
 
