@@ -33,6 +33,9 @@ from model_foundry.warehouse.landing import (
     record_completions,
 )
 
+HEADER_BYTES = 4096
+"""Room left for a result message's headers within the server's limit."""
+
 FLUSH_EVERY_S = 1.0
 """How long a finished job waits, at most, before it is recorded and its result published."""
 
@@ -90,6 +93,19 @@ def result_payload(job: Job, outcome: JobOutcome, last: Completion | None) -> di
         "timings": timings,
         "error": error,
     }
+
+
+def fitting(payload: dict[str, Any], max_bytes: int) -> bytes:
+    """The payload as JSON of at most so many bytes. A text that is too long for the server's messages is cut and
+    ``truncated`` says so: the whole answer is in the lake, and a result that can't be sent would be tried for ever.
+    """
+    body = json.dumps(payload, ensure_ascii=False).encode()
+    text = payload["text"] or ""
+    while len(body) > max_bytes and (text or payload.get("reasoning") or payload.get("tool_calls")):
+        text = text[: len(text) // 2]
+        payload = {**payload, "text": text, "reasoning": None, "tool_calls": None, "truncated": True}
+        body = json.dumps(payload, ensure_ascii=False).encode()
+    return body
 
 
 def answer_partition(
@@ -171,7 +187,7 @@ async def _answer(
         async def publish(results: Sequence[tuple[Job, JobOutcome, Completion | None]]) -> None:
             sequences: dict[str, int] = {}
             for job, outcome, completion in results:
-                body = json.dumps(result_payload(job, outcome, completion), ensure_ascii=False).encode()
+                body = fitting(result_payload(job, outcome, completion), js.max_payload_bytes - HEADER_BYTES)
                 msg_id = f"{job.stream_created}-{job.seq}-{outcome.attempts}-{outcome.status}"
                 ack = await js.publish(result_subject(job.job_id), body, msg_id=msg_id)
                 sequences[job.job_id] = ack.seq

@@ -36,6 +36,8 @@ from model_foundry.records import UNROUTABLE_LANE
 
 CONFIG_ENV = "FOUNDRY_CONFIG"
 OVERRIDE_PREFIX = "FOUNDRY_"
+TOP_LEVEL_OVERRIDES = {"name", "data_dir", "profile", "default_domain"}
+"""Keys without a section that may be overridden; other ``FOUNDRY_X`` variables are not about the configuration."""
 EMBEDDED = "embedded"
 """The URL of a part that ``foundry up`` starts itself."""
 
@@ -222,7 +224,9 @@ class LakeConfig(_Section):
     """Where the tables live. The default is a DuckLake beside the configuration file."""
 
     catalog: str = Field("sqlite", description="'sqlite' or a postgresql:// URL without a password")
-    data_path: str | None = Field(None, description="folder of the Parquet files; default <data_dir>/lake")
+    data_path: str | None = Field(
+        None, description="folder of the Parquet files, relative to the file; default <data_dir>/lake"
+    )
     password_env: str | None = None
     writer_lock_timeout_s: float = Field(60.0, gt=0)
     first_date: date = Field(date(2026, 1, 1), description="first daily partition; older messages land in it")
@@ -238,8 +242,7 @@ class DagsterConfig(_Section):
     """Dagster's own processes, all on loopback."""
 
     host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65535, description="port of the web UI; 0 takes 3000 or the next free one")
-    max_concurrent_runs: int = Field(4, ge=1, le=64)
+    port: int = Field(0, ge=0, le=65535, description="port of the web UI; 0 takes 3000, or a free one")
 
 
 class FoundryConfig(_Section):
@@ -413,8 +416,10 @@ def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.envi
         )
     raw = apply_overrides(raw, environ)
     config = parse(raw, source=str(file))
-    data_dir = config.data_dir if config.data_dir.is_absolute() else file.parent / config.data_dir
-    return config.model_copy(update={"data_dir": data_dir.resolve()})
+    lake = config.lake
+    if lake.data_path is not None:
+        lake = lake.model_copy(update={"data_path": str((file.parent / lake.data_path).resolve())})
+    return config.model_copy(update={"data_dir": (file.parent / config.data_dir).resolve(), "lake": lake})
 
 
 def parse(raw: Mapping[str, Any], *, source: str = "configuration") -> FoundryConfig:
@@ -472,12 +477,10 @@ def apply_overrides(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str
     """
     result: dict[str, Any] = json.loads(json.dumps(raw, default=str))
     for variable, text in sorted(environ.items()):
-        if not variable.startswith(OVERRIDE_PREFIX) or "__" not in variable:
-            if variable.removeprefix(OVERRIDE_PREFIX).lower() not in {"data_dir", "profile", "default_domain", "name"}:
-                continue
-            if not variable.startswith(OVERRIDE_PREFIX):
-                continue
-        steps = variable.removeprefix(OVERRIDE_PREFIX).lower().split("__")
+        name = variable.removeprefix(OVERRIDE_PREFIX).lower()
+        if not variable.startswith(OVERRIDE_PREFIX) or ("__" not in name and name not in TOP_LEVEL_OVERRIDES):
+            continue
+        steps = name.split("__")
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:

@@ -12,7 +12,7 @@ simply run again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from model_foundry.config import FoundryConfig
@@ -24,6 +24,9 @@ from model_foundry.records import UNROUTABLE_LANE, Job, Reject, StreamMessage
 from model_foundry.routing import partition_date, route
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.landing import IngestRange, LandingReport, land_prompts, missing_ranges
+
+ENOUGH_BYTES = 64 * 2**20
+"""Message bodies read into memory at once, about: prompts may have megabytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,8 @@ def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
             notes.append(
                 f"stream {state.name} dropped sequences {span.lost[0]} to {span.lost[1]} before they were read"
             )
-        reached = StreamState(
-            state.name, state.created, span.from_seq, span.to_seq, span.to_seq - span.from_seq + 1, state.bytes
-        )
-        return reached, await js.read_range(state, span.from_seq, span.to_seq), tuple(notes)
+        messages, read_to = await _read_some(js, state, span.from_seq, span.to_seq)
+        return replace(state, first_seq=span.from_seq, last_seq=read_to), messages, tuple(notes)
 
     found = with_jetstream(foundry.nats, look)
     if found is None:
@@ -169,7 +170,7 @@ def land_partition(
     config = foundry.routing_config(config_digest)
     foundry.warehouse.migrate()
 
-    async def read(js: JetStream) -> tuple[StreamState, list[tuple[int, int]], list[StreamMessage]]:
+    async def read_and_land(js: JetStream) -> LandingReport:
         state = await js.ensure_stream(foundry.config.streams.prompts)
         spans: Sequence[tuple[int, int]]
         if span is not None:
@@ -182,18 +183,27 @@ def land_partition(
             spans = [span]
         else:
             spans = missing_ranges(foundry.warehouse, state.name, state.created, state.first_seq, state.last_seq)
-        messages = [m for first, last in spans for m in await js.read_range(state, first, last)]
-        return state, list(spans), messages
+        landed = LandingReport()
+        for first, last in spans:
+            while first <= last:
+                messages, read_to = await _read_some(js, state, first, last)
+                mine = part_of(config, read_batch(config, messages), day, lane)
+                landed += land_prompts(
+                    foundry.warehouse,
+                    mine.jobs,
+                    mine.rejects,
+                    range_=IngestRange(state.name, state.created, lane, day, first, read_to),
+                    run_id=run_id,
+                    config_digest=config.routing_digest(),
+                )
+                first = read_to + 1
+        return landed
 
-    state, spans, messages = with_jetstream(foundry.nats, read)
-    if not spans:
-        return LandingReport()
-    mine = part_of(config, read_batch(config, messages), day, lane)
-    return land_prompts(
-        foundry.warehouse,
-        mine.jobs,
-        mine.rejects,
-        range_=IngestRange(state.name, state.created, lane, day, spans[0][0], spans[-1][1]),
-        run_id=run_id,
-        config_digest=config.routing_digest(),
-    )
+    return with_jetstream(foundry.nats, read_and_land)
+
+
+async def _read_some(js: JetStream, state: StreamState, first: int, last: int) -> tuple[list[StreamMessage], int]:
+    """A range's messages as far as memory allows, and the sequence up to which they were read."""
+    messages = await js.read_range(state, first, last, enough_bytes=ENOUGH_BYTES)
+    full = sum(len(m.data) for m in messages) >= ENOUGH_BYTES
+    return messages, messages[-1].seq if full else last

@@ -32,6 +32,12 @@ def test_a_minimal_file_loads_and_its_data_lie_beside_it(tmp_path: Path) -> None
     assert loaded.lanes == ["cpu_inference", "unroutable"]
 
 
+def test_a_folder_of_data_files_starts_at_the_file(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    loaded = load(write(tmp_path / "etc", MINIMAL + "    lake: {data_path: ../parquet}\n"), environ={})
+    assert loaded.lake.data_path == str(tmp_path / "parquet")
+
+
 def test_a_worker_without_supports_does_cpu_inference_and_one_name_is_read_as_a_list() -> None:
     workers = {
         "old": {"url": "http://127.0.0.1:1", "api": "ollama"},

@@ -196,6 +196,11 @@ class JetStream:
         with contextlib.suppress(Exception):
             await self._client.close()
 
+    @property
+    def max_payload_bytes(self) -> int:
+        """The largest message that the server takes, headers included."""
+        return int(self._client.max_payload)
+
     # -- streams ------------------------------------------------------------------------------------------------
 
     async def stream_state(self, name: str) -> StreamState:
@@ -266,8 +271,16 @@ class JetStream:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    async def read_range(self, stream: StreamState | str, from_seq: int, to_seq: int) -> list[StreamMessage]:
+    async def read_range(
+        self, stream: StreamState | str, from_seq: int, to_seq: int, *, enough_bytes: int | None = None
+    ) -> list[StreamMessage]:
         """Every message of the range, both ends included, in order. Deleted sequences are left out.
+
+        Args:
+            stream: its state or its name.
+            from_seq: first sequence.
+            to_seq: last sequence.
+            enough_bytes: stop after the batch with which the bodies reach this; None reads the whole range.
 
         Raises:
             StreamError: when there is no such stream, or it does not allow direct gets.
@@ -278,7 +291,7 @@ class JetStream:
         while from_seq <= to_seq:
             batch = await self._batch(state, from_seq, min(BATCH_MESSAGES, to_seq - from_seq + 1))
             messages += [m for m in batch if m.seq <= to_seq]
-            if not batch:
+            if not batch or (enough_bytes is not None and sum(len(m.data) for m in messages) >= enough_bytes):
                 break
             from_seq = batch[-1].seq + 1
         return messages

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import Any
@@ -44,6 +44,9 @@ class LandingReport:
     jobs: int = 0
     duplicates: int = 0
     rejects: int = 0
+
+    def __add__(self, other: LandingReport) -> LandingReport:
+        return LandingReport(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def land_prompts(

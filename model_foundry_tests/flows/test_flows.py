@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from model_foundry.records import UNROUTABLE_LANE
 from model_foundry.warehouse.landing import claim_jobs
 from model_foundry_tests.flows.conftest import Scene, Servers
 from model_foundry_tests.inference.scripted import DONE, delta, refusal, sse, sse_answer, usage
+from model_foundry_tests.parts import a_nats_server
 
 TODAY = datetime.now(UTC).date()
 
@@ -79,6 +81,38 @@ def test_a_partition_without_a_range_lands_what_is_missing_and_nothing_twice(sce
     land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r", span=(2, 2))
     assert land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r2").jobs == 1
     assert land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r3").messages == 0
+
+
+def test_a_range_with_more_bytes_than_memory_should_hold_is_asked_for_and_landed_in_parts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model_foundry.intake.ENOUGH_BYTES", 100_000)
+    monkeypatch.setattr("model_foundry.jetstream.client.BATCH_MESSAGES", 2)
+    scene.publish(*({"prompt": "x" * 40_000, "model": "small"} for _ in range(9)))
+    tick = plan_tick(scene.foundry, None)
+    assert tick is not None
+    assert [(ask.from_seq, ask.to_seq) for ask in tick.asks] == [(1, 4)]
+    assert tick.cursor.last_seq == 4
+    report = land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r")
+    assert (report.messages, report.jobs) == (9, 9)
+    ranges = scene.foundry.warehouse.rows("select from_seq, to_seq from ingest_ledger order by from_seq")
+    assert [tuple(row.values()) for row in ranges] == [(1, 4), (5, 8), (9, 9)]
+
+
+def test_an_answer_larger_than_the_servers_messages_is_published_cut_and_kept_whole(
+    tmp_path: Path, servers: Servers
+) -> None:
+    with a_nats_server(tmp_path / "nats", max_payload_bytes=20_000) as url:
+        scene = Scene(tmp_path, url)
+        scene.worker("w", servers.start(sse_answer("é" * 30_000)).url)
+        scene.publish({"prompt": "hi", "job_id": "j", "model": "small"})
+        land(scene, "cpu_inference")
+        answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+        result = scene.results()["j"]
+        assert result["truncated"] is True
+        assert 3_000 < len(result["text"]) < 30_000
+        [row] = scene.foundry.warehouse.rows("select text from completions")
+        assert len(row["text"]) == 30_000
 
 
 def test_an_answer_is_recorded_and_published_with_the_servers_own_token_counts(scene: Scene, servers: Servers) -> None:
