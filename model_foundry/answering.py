@@ -18,13 +18,14 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from model_foundry.config import FoundryConfig
-from model_foundry.errors import ConfigError
+from model_foundry.errors import ConfigError, StreamError
 from model_foundry.inference.dispatch import WorkerTarget, WorkItem, dispatch
 from model_foundry.jetstream.client import JetStream
 from model_foundry.jetstream.subjects import result_subject
 from model_foundry.records import Completion, Job, JobOutcome
 from model_foundry.routing import worker_ranks, workers_for
 from model_foundry.runtime import Foundry
+from model_foundry.text import well_formed
 from model_foundry.warehouse.landing import (
     claim_jobs,
     finished_unpublished,
@@ -36,13 +37,19 @@ from model_foundry.warehouse.landing import (
 HEADER_BYTES = 4096
 """Room left for a result message's headers within the server's limit."""
 
+Finished = tuple[Job, JobOutcome, Completion | None]
+"""A job, how it ended, and its last attempt."""
+
 FLUSH_EVERY_S = 1.0
 """How long a finished job waits, at most, before it is recorded and its result published."""
 
 
 @dataclass(slots=True)
 class AnswerReport:
-    """What one run did. ``status`` is ``empty`` when there was nothing to do: a normal outcome."""
+    """What one run did. ``status`` is ``empty`` when there was nothing to do: a normal outcome.
+
+    ``published`` counts results, also of jobs that were finished before: a rejected one is when it lands.
+    """
 
     by_status: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
@@ -52,7 +59,7 @@ class AnswerReport:
     @property
     def status(self) -> str:
         """``empty`` or ``done``."""
-        return "done" if self.job_ids else "empty"
+        return "done" if self.job_ids or self.published else "empty"
 
 
 def work_item(config: FoundryConfig, job: Job, attempts_before: int) -> WorkItem:
@@ -99,13 +106,18 @@ def fitting(payload: dict[str, Any], max_bytes: int) -> bytes:
     """The payload as JSON of at most so many bytes. A text that is too long for the server's messages is cut and
     ``truncated`` says so: the whole answer is in the lake, and a result that can't be sent would be tried for ever.
     """
-    body = json.dumps(payload, ensure_ascii=False).encode()
-    text = payload["text"] or ""
-    while len(body) > max_bytes and (text or payload.get("reasoning") or payload.get("tool_calls")):
-        text = text[: len(text) // 2]
-        payload = {**payload, "text": text, "reasoning": None, "tool_calls": None, "truncated": True}
-        body = json.dumps(payload, ensure_ascii=False).encode()
+    body = _json_bytes(payload)
+    if len(body) > max_bytes:
+        payload = {**payload, "reasoning": None, "tool_calls": None, "truncated": True}
+        body = _json_bytes(payload)
+    while len(body) > max_bytes and payload["text"]:
+        payload["text"] = payload["text"][: len(payload["text"]) // 2]
+        body = _json_bytes(payload)
     return body
+
+
+def _json_bytes(payload: dict[str, Any]) -> bytes:
+    return well_formed(json.dumps(payload, ensure_ascii=False)).encode()
 
 
 def answer_partition(
@@ -114,8 +126,6 @@ def answer_partition(
     lane: str,
     *,
     run_id: str,
-    span: tuple[int, int] | None = None,
-    stream_created: int | None = None,
     dead_runs: Collection[str] = (),
     retry_failed: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -127,8 +137,6 @@ def answer_partition(
         day: the partition's date.
         lane: the partition's lane.
         run_id: who answers; jobs are claimed under it.
-        span: only jobs of these stream sequences, both included; all pending ones when None.
-        stream_created: the stream (epoch s of its creation) that the span belongs to.
         dead_runs: runs known to have ended; jobs that they claimed and left are taken over.
         retry_failed: also ask again for jobs that failed.
         on_progress: called with (done, total) as jobs finish.
@@ -143,10 +151,6 @@ def answer_partition(
         partition_date=day,
         run_id=run_id,
         now=datetime.now(UTC),
-        from_seq=span[0] if span else None,
-        to_seq=span[1] if span else None,
-        stream=foundry.config.streams.prompts.name if span else None,
-        stream_created=stream_created if span else None,
         dead_runs=dead_runs,
         retry_failed=retry_failed,
     )
@@ -165,37 +169,51 @@ async def _answer(
 ) -> AnswerReport:
     report = AnswerReport()
     attempts: list[tuple[Job, Completion]] = []
-    outcomes: list[tuple[Job, JobOutcome]] = []
+    finished: list[Finished] = []
+    last: dict[str, Completion] = {}
 
     async with JetStream(foundry.nats) as js:
         await js.ensure_stream(foundry.config.streams.results)
 
         async def flush() -> None:
             """Records what has gathered, then publishes it. The lake is written off the loop: answers stream on."""
-            taken, done = attempts[:], outcomes[:]
+            taken, done = attempts[:], finished[:]
             attempts.clear()
-            outcomes.clear()
+            finished.clear()
             if not taken and not done:
                 return
             await asyncio.to_thread(
-                record_completions, foundry.warehouse, taken, [outcome for _, outcome in done], run_id=run_id
+                record_completions,
+                foundry.warehouse,
+                taken,
+                [outcome for _, outcome, _ in done],
+                lane=lane,
+                partition_date=day,
+                run_id=run_id,
             )
-            last = {completion.job_id: completion for _, completion in taken}
-            await publish([(job, outcome, last.get(job.job_id)) for job, outcome in done])
+            await publish(done)
             on_progress(len(report.job_ids), len(items))
 
-        async def publish(results: Sequence[tuple[Job, JobOutcome, Completion | None]]) -> None:
-            sequences: dict[str, int] = {}
+        async def publish(results: Sequence[Finished]) -> None:
+            """Publishes results and marks them; one that is refused does not keep the others back."""
+            published: list[tuple[JobOutcome, int]] = []
+            refused: Exception | None = None
             for job, outcome, completion in results:
                 body = fitting(result_payload(job, outcome, completion), js.max_payload_bytes - HEADER_BYTES)
                 msg_id = f"{job.stream_created}-{job.seq}-{outcome.attempts}-{outcome.status}"
-                ack = await js.publish(result_subject(job.job_id), body, msg_id=msg_id)
-                sequences[job.job_id] = ack.seq
-                if job.reply_to:
-                    await js.publish_core(job.reply_to, body)
-            if sequences:
-                await asyncio.to_thread(mark_published, foundry.warehouse, sequences)
-                report.published += len(sequences)
+                try:
+                    ack = await js.publish(result_subject(job.job_id), body, msg_id=msg_id)
+                    if job.reply_to:
+                        await js.publish_core(job.reply_to, body)
+                except StreamError as error:
+                    refused = error
+                else:
+                    published.append((outcome, ack.seq))
+            if published:
+                await asyncio.to_thread(mark_published, foundry.warehouse, published, partition_date=day)
+                report.published += len(published)
+            if refused:
+                raise refused
 
         async def flush_until(stop: asyncio.Event) -> None:
             while not stop.is_set():
@@ -206,10 +224,11 @@ async def _answer(
 
         def on_attempt(item: WorkItem, completion: Completion) -> None:
             attempts.append((item.job, completion))
+            last[item.job.job_id] = completion
             report.attempts += 1
 
         def on_done(item: WorkItem, outcome: JobOutcome) -> None:
-            outcomes.append((item.job, outcome))
+            finished.append((item.job, outcome, last.pop(item.job.job_id, None)))
             report.job_ids.append(item.job.job_id)
             report.by_status[outcome.status] = report.by_status.get(outcome.status, 0) + 1
 

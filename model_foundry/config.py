@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -32,6 +33,7 @@ from pydantic import (
 )
 
 from model_foundry.errors import ConfigError
+from model_foundry.jetstream.subjects import PROMPT_SUBJECT, RESULTS_PREFIX, subject_matches
 from model_foundry.records import UNROUTABLE_LANE
 
 CONFIG_ENV = "FOUNDRY_CONFIG"
@@ -83,6 +85,8 @@ class NatsConfig(_Section):
                     raise ValueError(
                         f"url is {part.strip()!r}; allowed: 'embedded' or nats://host:port (also tls, ws, wss)"
                     )
+                if "@" in part:
+                    raise ValueError("url holds credentials; set nats.user_env and password_env, or nats.token_env")
         return self
 
 
@@ -116,7 +120,6 @@ class ModelConfig(_Section):
     """A model and the capability it needs; ``name: lane`` is short for ``name: {capability: lane}``."""
 
     capability: Name
-    context_tokens: int | None = Field(None, ge=1)
     params: dict[str, Any] = Field(default_factory=dict, description="sent with every request to this model")
 
     @model_validator(mode="before")
@@ -217,6 +220,7 @@ class LimitsConfig(_Section):
     cold_load_s: float = Field(0.5, ge=0, description="a reported model load longer than this marks the answer cold")
     sensor_batch_messages: int = Field(500, ge=1, le=10_000, description="messages one sensor tick hands to runs")
     sensor_long_poll_s: float = Field(8.0, ge=0, le=45)
+    reconcile_after_s: float = Field(300, gt=0, description="after which what did not land or end is asked for again")
     reply_subjects: list[str] = Field(default_factory=lambda: ["results.>", "_INBOX.>"])
 
 
@@ -227,14 +231,22 @@ class LakeConfig(_Section):
     data_path: str | None = Field(
         None, description="folder of the Parquet files, relative to the file; default <data_dir>/lake"
     )
-    password_env: str | None = None
+    password_env: str | None = Field(None, description="environment variable with the catalog's password")
     writer_lock_timeout_s: float = Field(60.0, gt=0)
     first_date: date = Field(date(2026, 1, 1), description="first daily partition; older messages land in it")
 
     @model_validator(mode="after")
     def _catalog_is_known(self) -> Self:
-        if self.catalog != "sqlite":
-            raise ValueError(f"catalog is {self.catalog!r}; allowed: 'sqlite'")
+        if self.catalog == "sqlite":
+            return self
+        parts = urlsplit(self.catalog)
+        if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
+            raise ValueError(
+                f"catalog is {parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r}; "
+                "allowed: 'sqlite', or postgresql://user@host:port/database"
+            )
+        if parts.password:
+            raise ValueError("catalog holds a password; set lake.password_env to the environment variable that has it")
         return self
 
 
@@ -315,6 +327,12 @@ class FoundryConfig(_Section):
                 yield from unknown(f"domains.{name}.candidates", candidate, "models", self.models)
         yield from unknown("default_domain", self.default_domain, "domains", self.domains)
 
+        taken = (("prompts", PROMPT_SUBJECT), ("prompts", f"{PROMPT_SUBJECT}.a"), ("results", f"{RESULTS_PREFIX}.a"))
+        for stream, subject in taken:
+            patterns = getattr(self.streams, stream).subjects
+            if not any(subject_matches(subject, pattern) for pattern in patterns):
+                yield f"streams.{stream}.subjects: {', '.join(patterns)}; needed: one that takes {subject}"
+
     # -- derived, pure -------------------------------------------------------------------------------------------
 
     @property
@@ -335,8 +353,8 @@ class FoundryConfig(_Section):
         return self.models[model].capability in config.supports
 
     def routing_digest(self) -> str:
-        """Twelve hex digits that change when, and only when, a message could be routed differently."""
-        return hashlib.sha256(json.dumps(self.routing_part(), sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hex digits that change whenever a message could be routed differently. Order counts: it decides."""
+        return hashlib.sha256(json.dumps(self.routing_part()).encode()).hexdigest()[:12]
 
     def routing_part(self) -> dict[str, Any]:
         """What ``routing`` reads, as JSON values; URLs, secrets and timeouts are not in it."""
@@ -417,7 +435,7 @@ def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.envi
     raw = apply_overrides(raw, environ)
     config = parse(raw, source=str(file))
     lake = config.lake
-    if lake.data_path is not None:
+    if lake.data_path is not None and "://" not in lake.data_path:
         lake = lake.model_copy(update={"data_path": str((file.parent / lake.data_path).resolve())})
     return config.model_copy(update={"data_dir": (file.parent / config.data_dir).resolve(), "lake": lake})
 

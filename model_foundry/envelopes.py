@@ -24,10 +24,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+from model_foundry.jetstream.subjects import PROMPT_SUBJECT
 from model_foundry.records import PromptEnvelope, Reject, StreamMessage
 from model_foundry.strict_json import NotJson, loads
 
-PROMPT_SUBJECT = "prompts.submit"
 MAX_ID_BYTES = 512
 PRIORITY_MIN, PRIORITY_MAX = -10, 10
 RESERVED_PARAMS = ("model", "messages", "prompt", "stream", "base_url", "api_key")
@@ -129,12 +129,15 @@ def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Re
     if "deadline" in given:
         deadline, time_notes = _time("deadline", given["deadline"])
         notes.extend(time_notes)
-    domain = given.get("domain") or None
+    domain, model, role, capability, reply_to = (
+        _id(name, given.get(name)) for name in ("domain", "model", "role", "capability", "reply_to")
+    )
     if domain and subject_domain and domain != subject_domain:
         notes.append(f"the subject says domain {_shown(subject_domain)}; the message's own wins")
 
     prompt, messages, no_prompt = _conversation(given.get("prompt"), given.get("messages"))
-    problems = [no_prompt, _priority_problem(given.get("priority", 0)), _params_problem(given.get("params", {}))]
+    wrong_priority = _priority_problem(given.get("priority", 0))
+    problems = [no_prompt, wrong_priority, _params_problem(given.get("params", {}))]
     return PromptEnvelope(
         message=message,
         job_id=job_id or f"{message.stream}-{message.stream_created}-{message.seq}",
@@ -143,13 +146,13 @@ def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Re
         messages=messages,
         domain=domain or subject_domain,
         domain_source="message" if domain else "subject" if subject_domain else None,
-        model=given.get("model") or None,
-        role=given.get("role") or None,
-        capability=given.get("capability") or None,
+        model=model,
+        role=role,
+        capability=capability,
         params=given.get("params", {}),
-        priority=given.get("priority", 0),
+        priority=0 if wrong_priority else given.get("priority", 0),
         deadline=deadline,
-        reply_to=given.get("reply_to") or None,
+        reply_to=reply_to,
         metadata=given.get("metadata"),
         traceparent=_header(message, "traceparent") or None,
         extra={name: value for name, value in body.items() if name not in _FIELDS},

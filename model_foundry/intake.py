@@ -13,20 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 
 from model_foundry.config import FoundryConfig
 from model_foundry.envelopes import read_prompt
 from model_foundry.errors import StreamError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
-from model_foundry.jetstream.ranges import Cursor, next_range
+from model_foundry.jetstream.ranges import Cursor, gaps, next_range
 from model_foundry.records import UNROUTABLE_LANE, Job, Reject, StreamMessage
 from model_foundry.routing import partition_date, route
 from model_foundry.runtime import Foundry
-from model_foundry.warehouse.landing import IngestRange, LandingReport, land_prompts, missing_ranges
+from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.landing import IngestRange, LandingReport, land_lost, land_prompts, missing_ranges
 
 ENOUGH_BYTES = 64 * 2**20
 """Message bodies read into memory at once, about: prompts may have megabytes each."""
+
+
+Looked = tuple[StreamState, list[StreamMessage], tuple[int, int] | None, tuple[str, ...]]
+"""What a tick found: the stream with the range to ask for as its ends, its messages, what was lost before it, notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
     config = foundry.config
     cursor, unreadable = Cursor.from_text(cursor_text)
 
-    async def look(js: JetStream) -> tuple[StreamState, list[StreamMessage], tuple[str, ...]] | None:
+    async def look(js: JetStream) -> Looked | None:
         state = await js.ensure_stream(config.streams.prompts)
         after = cursor.last_seq if cursor and cursor.stream_created == state.created else 0
         state = await js.wait_for_messages(state.name, after, config.limits.sensor_long_poll_s)
@@ -125,19 +130,22 @@ def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
             notes.append(
                 f"stream {state.name} dropped sequences {span.lost[0]} to {span.lost[1]} before they were read"
             )
-        messages, read_to = await _read_some(js, state, span.from_seq, span.to_seq)
-        return replace(state, first_seq=span.from_seq, last_seq=read_to), messages, tuple(notes)
+        messages, read_to = await read_some(js, state, span.from_seq, span.to_seq)
+        return replace(state, first_seq=span.from_seq, last_seq=read_to), messages, span.lost, tuple(notes)
 
     found = with_jetstream(foundry.nats, look)
     if found is None:
         return None
-    span, messages, notes = found
+    span, messages, lost, notes = found
     digest = foundry.remember_routing()
-    asks = tuple(
+    asks = [
         RunAsk(day, lane, span.name, span.created, span.first_seq, span.last_seq, digest)
         for day, lane in partitions_of(config, read_batch(config, messages))
-    )
-    return Tick(asks, Cursor(span.created, span.last_seq), notes)
+    ]
+    if lost is not None:  # a run must say so: a tick's log is soon gone
+        today = partition_date(datetime.now(UTC), config.lake.first_date)
+        asks.append(RunAsk(today, UNROUTABLE_LANE, span.name, span.created, *lost, digest))
+    return Tick(tuple(asks), Cursor(span.created, span.last_seq), notes)
 
 
 def land_partition(
@@ -152,6 +160,9 @@ def land_partition(
 ) -> LandingReport:
     """Lands one partition's messages: of the given range, else of every range of the stream not landed yet.
 
+    Sequences that the stream no longer has, and that nobody landed, are written off as lost: a row, and an alarm. So
+    are those of a stream that was recreated since they were asked for, for its numbers mean other messages now.
+
     Args:
         foundry: the parts.
         day: the partition's date.
@@ -163,30 +174,26 @@ def land_partition(
 
     Returns:
         What was landed; all zeros when there was nothing, which is a normal outcome.
-
-    Raises:
-        StreamError: when the stream was recreated since the range was asked for: its sequences mean other messages now.
     """
     config = foundry.routing_config(config_digest)
     foundry.warehouse.migrate()
 
+    def write_off(spans: Sequence[tuple[int, int]], created: int, reason: str) -> LandingReport:
+        name = foundry.config.streams.prompts.name
+        return LandingReport(lost=land_lost(foundry.warehouse, name, created, spans, reason=reason, run_id=run_id))
+
     async def read_and_land(js: JetStream) -> LandingReport:
         state = await js.ensure_stream(foundry.config.streams.prompts)
-        spans: Sequence[tuple[int, int]]
+        if span is not None and stream_created not in (None, state.created):
+            return write_off([span], stream_created or 0, "recreated")
         if span is not None:
-            if stream_created not in (None, state.created):
-                raise StreamError(
-                    f"stream {state.name} was recreated since sequences {span[0]} to {span[1]} were asked for; "
-                    "its numbers mean other messages now",
-                    hint="The sensor reads the new stream from its start; nothing of the old one is left to land.",
-                )
-            spans = [span]
+            spans = [(span[0], min(span[1], state.last_seq))]
         else:
-            spans = missing_ranges(foundry.warehouse, state.name, state.created, state.first_seq, state.last_seq)
+            spans = missing_since_first(foundry.warehouse, state)
         landed = LandingReport()
         for first, last in spans:
             while first <= last:
-                messages, read_to = await _read_some(js, state, first, last)
+                messages, read_to = await read_some(js, state, first, last)
                 mine = part_of(config, read_batch(config, messages), day, lane)
                 landed += land_prompts(
                     foundry.warehouse,
@@ -196,14 +203,42 @@ def land_partition(
                     run_id=run_id,
                     config_digest=config.routing_digest(),
                 )
+                gone = await _gone(js, state, gaps(first, read_to, (m.seq for m in messages)))
+                landed += write_off(gone, state.created, "dropped")
                 first = read_to + 1
         return landed
 
     return with_jetstream(foundry.nats, read_and_land)
 
 
-async def _read_some(js: JetStream, state: StreamState, first: int, last: int) -> tuple[list[StreamMessage], int]:
+async def read_some(js: JetStream, state: StreamState, first: int, last: int) -> tuple[list[StreamMessage], int]:
     """A range's messages as far as memory allows, and the sequence up to which they were read."""
     messages = await js.read_range(state, first, last, enough_bytes=ENOUGH_BYTES)
     full = sum(len(m.data) for m in messages) >= ENOUGH_BYTES
     return messages, messages[-1].seq if full else last
+
+
+async def _gone(js: JetStream, state: StreamState, spans: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """The ranges that a read left out, once the stream's leader says that they are not there.
+
+    Raises:
+        StreamError: when it has them: what was read came from a replica that lags behind.
+    """
+    for first, last in spans:
+        for seq in {first, last}:
+            if seq >= state.first_seq and await js.holds(state.name, seq):
+                raise StreamError(
+                    f"sequence {seq} of stream {state.name} was not read, although the stream has it",
+                    hint="A replica lags behind. It is tried again by itself.",
+                )
+    return spans
+
+
+def missing_since_first(warehouse: Warehouse, state: StreamState) -> list[tuple[int, int]]:
+    """The ranges that nobody landed or wrote off, from the first sequence ever asked for to the stream's last."""
+    [found] = warehouse.rows(
+        "select min(from_seq) as first_seq from ingest_ledger where stream = $stream and stream_created = $created",
+        {"stream": state.name, "created": state.created},
+    )
+    first = state.first_seq if found["first_seq"] is None else min(found["first_seq"], state.first_seq)
+    return missing_ranges(warehouse, state.name, state.created, first, state.last_seq)

@@ -18,6 +18,7 @@ from datetime import UTC, date, datetime
 
 from model_foundry.config import FoundryConfig
 from model_foundry.domains import classify, language_of
+from model_foundry.jetstream.subjects import subject_matches
 from model_foundry.records import UNROUTABLE_LANE, ErrorKind, Job, JobStatus, PromptEnvelope
 
 
@@ -63,8 +64,9 @@ def workers_for(config: FoundryConfig, model: str, lane: str, role: str | None =
 def worker_ranks(config: FoundryConfig, workers: Sequence[str], lane: str, role: str | None = None) -> tuple[int, ...]:
     """The rank of each worker of :func:`workers_for`; workers of equal rank are taken by free slots."""
     preferred = config.roles[role].worker if role in config.roles else None
+    later = len(config.capabilities)  # more than any place in `supports`: the role's worker comes before all others
     return tuple(
-        config.workers[name].supports.index(lane) + (0 if preferred in (None, name) else 1) for name in workers
+        config.workers[name].supports.index(lane) + (0 if preferred in (None, name) else later) for name in workers
     )
 
 
@@ -171,19 +173,6 @@ def route(config: FoundryConfig, envelope: PromptEnvelope) -> Job:
         error_kind=decision.error_kind,
         error_message=decision.error_message,
     )
-
-
-def subject_matches(subject: str, pattern: str) -> bool:
-    """Whether a concrete NATS subject falls under a pattern with ``*`` (one token) and ``>`` (one or more)."""
-    tokens, wanted = subject.split("."), pattern.split(".")
-    if any(not t or t in "*>" or any(c.isspace() for c in t) for t in tokens):
-        return False
-    for index, want in enumerate(wanted):
-        if want == ">":
-            return len(tokens) > index
-        if index >= len(tokens) or want not in ("*", tokens[index]):
-            return False
-    return len(tokens) == len(wanted)
 
 
 def _lane_of(config: FoundryConfig, model: str, capability: str | None) -> str:

@@ -85,7 +85,7 @@ class Foundry:
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             part = file.with_suffix(f".{os.getpid()}.part")
-            part.write_text(json.dumps(self.config.routing_part(), indent=1, sort_keys=True), encoding="utf-8")
+            part.write_text(json.dumps(self.config.routing_part(), indent=1), encoding="utf-8")
             part.replace(file)
         return digest
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from model_foundry.jetstream.client import NatsSettings
-from model_foundry_tests.parts import a_nats_server
+from model_foundry_tests.parts import NatsServer
 
 
 @pytest.fixture(scope="session")
 def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a real nats-server."""
-    with a_nats_server(tmp_path_factory.mktemp("nats")) as url:
-        yield url
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server.url
 
 
 @pytest.fixture

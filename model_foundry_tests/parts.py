@@ -1,25 +1,53 @@
-"""Real parts that a test can have of its own."""
+"""Real parts that a test can have of its own, and waiting for what they do."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Self
 
 from model_foundry.embedded import nats
 from model_foundry.embedded.processes import ManagedProcess, free_port
 
 
-@contextmanager
-def a_nats_server(folder: Path, **config: int) -> Iterator[str]:
-    """A real nats-server with JetStream and an empty store in the folder; gives its URL."""
-    port = free_port()
-    argv = nats.argv(nats.write_config(folder, port, folder / "store", **config))
-    server = ManagedProcess("nats-server", argv, env=dict(os.environ), log_file=folder / "log")
-    server.start()
-    try:
-        server.wait_ready(lambda: nats.is_ready(port), 20)
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        server.stop()
+class NatsServer:
+    """A real nats-server with JetStream, and its store in the folder; it can be killed and started again."""
+
+    def __init__(self, folder: Path, **config: int) -> None:
+        self.port = free_port()
+        argv = nats.argv(nats.write_config(folder, self.port, folder / "store", **config))
+        self._process = ManagedProcess("nats-server", argv, env=dict(os.environ), log_file=folder / "log")
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process.start()
+        self._process.wait_ready(lambda: nats.is_ready(self.port), 20)
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        self._process.stop(grace_s=0)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stop()
+
+
+def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 90.0) -> Any:
+    """What the condition gives, as soon as that is true; an exception of its own counts as not yet."""
+    deadline_s, last = time.monotonic() + timeout_s, None
+    while time.monotonic() < deadline_s:
+        try:
+            if found := condition():
+                return found
+        except Exception as error:
+            last = error
+        time.sleep(0.05)
+    raise AssertionError(f"waited {timeout_s:g} s for {what}; last error: {last!r}")

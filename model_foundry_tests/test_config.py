@@ -9,6 +9,7 @@ import pytest
 from model_foundry import config as configuration
 from model_foundry.config import apply_overrides, load, parse, secret
 from model_foundry.errors import ConfigError
+from model_foundry.runtime import Foundry
 from model_foundry_tests.builders import a_config, raw_config
 
 
@@ -76,6 +77,10 @@ def test_a_worker_without_models_serves_every_model_of_its_lanes_and_a_list_serv
         ({"nats": {"url": "localhost:4222"}}, ["nats", "'localhost:4222'", "nats://host:port"]),
         ({"wrkers": {}}, ["wrkers", "no such key", "workers"]),
         ({"lake": {"catalog": "oracle"}}, ["lake", "'oracle'", "'sqlite'"]),
+        (
+            {"streams": {"results": {"name": "R", "subjects": ["out.>"]}}},
+            ["streams.results.subjects", "out.>", "one that takes results.a"],
+        ),
     ],
 )
 def test_an_error_names_the_key_the_value_and_what_is_allowed(change: dict[str, Any], parts: list[str]) -> None:
@@ -146,6 +151,37 @@ def test_the_routing_digest_changes_with_routing_and_not_with_a_url() -> None:
     workers["moon"]["url"] = "http://127.0.0.1:9"
     assert a_config(workers=workers).routing_digest() == a_config().routing_digest()
     assert a_config(profile="minimal").routing_digest() != a_config().routing_digest()
+
+
+def test_order_decides_and_is_part_of_the_digest_and_of_the_snapshot(tmp_path: Path) -> None:
+    one = a_config()
+    other = a_config(domains=dict(reversed(raw_config()["domains"].items())))
+    assert one.routing_digest() != other.routing_digest()
+    foundry = Foundry(other.model_copy(update={"data_dir": tmp_path}), tmp_path / "foundry.yaml")
+    digest = foundry.remember_routing()
+    changed = Foundry(one.model_copy(update={"data_dir": tmp_path}), tmp_path / "foundry.yaml")
+    assert list(changed.routing_config(digest).domains) == list(other.domains)
+
+
+@pytest.mark.parametrize(
+    ("lake", "words"),
+    [
+        ({"catalog": "mysql://db/lake"}, "allowed: 'sqlite', or postgresql://"),
+        ({"catalog": "postgresql://db"}, "allowed: 'sqlite', or postgresql://"),
+        ({"catalog": "postgresql://ada:s3cret@db/lake"}, "lake.password_env"),
+    ],
+)
+def test_a_catalog_is_sqlite_or_postgresql_and_its_password_is_elsewhere(lake: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        a_config(lake=lake)
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_credentials_in_the_url_of_nats_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"nats\.user_env") as caught:
+        a_config(nats={"url": "nats://ada:s3cret@host:4222"})
+    assert "s3cret" not in str(caught.value)
 
 
 def test_the_routing_part_is_a_configuration_of_its_own_with_the_same_digest() -> None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_foundry.jetstream.subjects import subject_matches
 from model_foundry.records import UNROUTABLE_LANE, ErrorKind, JobStatus
 from model_foundry.routing import (
     candidates_of,
     decide,
     partition_date,
     route,
-    subject_matches,
     worker_ranks,
     workers_for,
 )
@@ -30,6 +30,15 @@ def test_a_named_role_stands_for_its_model_and_its_worker_is_asked_first() -> No
     job = route(CONFIG, an_envelope(role="coder"))
     assert (job.lane, job.model) == ("gpu_inference", "big")
     assert workers_for(CONFIG, "big", "gpu_inference", "coder")[0] == "card"
+
+
+def test_the_roles_worker_is_first_even_where_it_lists_the_lane_later() -> None:
+    workers = raw_config()["workers"]
+    roles = {"helper": {"model": "small", "worker": "card"}}
+    config = a_config(workers=workers, roles=roles, profiles={})
+    names = workers_for(config, "small", "cpu_inference", "helper")
+    ranks = dict(zip(names, worker_ranks(config, names, "cpu_inference", "helper"), strict=True))
+    assert ranks["card"] < ranks["moon"]
 
 
 def test_without_model_and_role_the_domains_first_candidate_answers() -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from model_foundry.warehouse.lake import Rows
+from model_foundry.warehouse.engine import Rows
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)

@@ -11,8 +11,10 @@ import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.checks import lake_checks
+from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
 from model_foundry.defs.prompts.assets import prompt_assets
 from model_foundry.defs.prompts.externals import external_assets
+from model_foundry.defs.prompts.schedules import reconciliation_for
 from model_foundry.defs.prompts.sensors import answer_prompts_job, prompt_sensor_for
 from model_foundry.defs.resources import FoundryResource, LakeResource
 from model_foundry.runtime import Foundry
@@ -25,12 +27,13 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
         foundry: the configuration; lanes and workers become partitions and external assets.
         resource_overrides: resources by key, put in place of the real ones; the seam for tests.
     """
-    job = answer_prompts_job()
+    job, figures = answer_prompts_job(), figures_job()
     return dg.Definitions(
         assets=[*external_assets(foundry.config), *prompt_assets(foundry.config), *analytics_assets()],
         asset_checks=lake_checks(),
-        jobs=[job],
+        jobs=[job, figures],
         sensors=[prompt_sensor_for(job)],
+        schedules=[reconciliation_for(job), figures_schedule(figures)],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),
             "lake": LakeResource(

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-SUBJECT = "prompts.submit"
+from model_foundry.jetstream.subjects import PROMPT_SUBJECT
+
 UNKNOWN_MODEL = "gemma3:270b"
 
 
@@ -41,12 +42,12 @@ def demo_messages(run_tag: str = "") -> list[DemoMessage]:
         run_tag: put before each id (``<run_tag>-demo-01``), so that another demo run is a new set of jobs; the same
             tag gives the same messages.
     """
-    lines = resources.files(__package__).joinpath("prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = resources.files(__package__).joinpath("prompts.jsonl").read_text(encoding="utf-8").strip().split("\n")
     bodies: list[dict[str, Any]] = [json.loads(line) for line in lines]
     prefix = f"{run_tag}-" if run_tag else ""
     messages = [_message(body, f"{prefix}demo-{number:02d}") for number, body in enumerate(bodies, start=1)]
     unknown = _message({"prompt": "Say hello.", "model": UNKNOWN_MODEL, "metadata": {}}, f"{prefix}demo-unknown-model")
-    unreadable = DemoMessage(SUBJECT, b'{"prompt": "no closing quote', f"{prefix}demo-unreadable", "reject")
+    unreadable = DemoMessage(PROMPT_SUBJECT, b'{"prompt": "no closing quote', f"{prefix}demo-unreadable", "reject")
     return [*messages, replace(unknown, expected="rejected"), unreadable]
 
 
@@ -62,9 +63,9 @@ def demo_config(template: str, gpus: Sequence[str]) -> str:
 
 
 def _message(body: dict[str, Any], job_id: str) -> DemoMessage:
-    subject = SUBJECT
+    subject = PROMPT_SUBJECT
     if body["metadata"].get("domain_on") == "subject":
-        subject = f"{SUBJECT}.{body['domain']}"
+        subject = f"{PROMPT_SUBJECT}.{body['domain']}"
         body = {key: value for key, value in body.items() if key != "domain"}
     session = f"demo-{body['metadata'].get('expected_domain', 'faulty')}"
     data = json.dumps({"job_id": job_id, "correlation_id": session, **body}, ensure_ascii=False).encode("utf-8")

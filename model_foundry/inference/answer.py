@@ -13,8 +13,11 @@ from typing import Any
 
 from model_foundry.inference.failures import Failure
 from model_foundry.records import ErrorKind, JobStatus, Timings
+from model_foundry.text import well_formed
 
 EMPTY_ANSWER = "empty answer"
+MAX_COUNT = 2**53
+"""No server has counted so far; beyond it JSON numbers are not exact either."""
 
 
 class AnswerTooLong(Exception):  # noqa: N818 (says what the answer is)
@@ -62,12 +65,12 @@ class Answer:
     @property
     def text(self) -> str:
         """The content so far."""
-        return "".join(self._text)
+        return well_formed("".join(self._text))
 
     @property
     def reasoning(self) -> str:
         """The reasoning so far."""
-        return "".join(self._reasoning)
+        return well_formed("".join(self._reasoning))
 
     def add(self, at: float, *, text: str = "", reasoning: str = "", tool_bytes: int | None = None) -> None:
         """Takes one chunk's output. One without any output is no token and sets no moment.
@@ -172,7 +175,7 @@ def number(value: Any) -> float | None:
 def count(value: Any) -> int | None:
     """A count as the server gave it, else None: unknown, which is not zero."""
     found = number(value)
-    return None if found is None else int(found)
+    return None if found is None or found > MAX_COUNT else int(found)
 
 
 def per_second(tokens: float | None, seconds: float | None) -> float | None:

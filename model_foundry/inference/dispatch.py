@@ -13,7 +13,8 @@ What a failed attempt leads to:
 - invalid_request, context_overflow, cancelled: the end; another worker would say the same.
 
 A worker that does nothing but fail for two minutes is down: what only it could answer is finished as failed, so that a
-run ends. A job whose workers all cool longer than ``Cooling.max_wait_s`` is finished too.
+run ends. Time-outs count towards that only when several jobs have them, because one job may simply be too long. A job
+whose workers all cool longer than ``Cooling.max_wait_s`` is finished too.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _COOLS = frozenset(
         ErrorKind.TRUNCATED_STREAM,
     }
 )
+_TOO_SLOW = frozenset({ErrorKind.TIMEOUT, ErrorKind.STALLED})
 _CREDENTIALS_REFUSED = (401, 403, 407)
 
 
@@ -74,7 +76,8 @@ class Cooling:
     """How long a failing worker is left alone.
 
     The n-th failure in a row cools for ``base_s * 2**(n-1)``, at most ``max_s``, plus up to ``jitter`` of it.
-    ``down_after_s``: how long it may fail without one success in between before it counts as down.
+    ``down_after_s``: how long it may fail without one success in between before it counts as down;
+    ``down_after_timeouts``: of how many different jobs, where it fails by being too slow.
     ``max_wait_s``: the longest that a job waits for its workers to have cooled.
     """
 
@@ -82,6 +85,7 @@ class Cooling:
     max_s: float = 30.0
     jitter: float = 0.25
     down_after_s: float = 120.0
+    down_after_timeouts: int = 3
     max_wait_s: float = 300.0
 
 
@@ -148,6 +152,7 @@ class _Worker:
     in_flight: int = 0
     failures: int = 0
     failing_since: float | None = None
+    timed_out: set[int] = field(default_factory=set)
     cooled_at: float = float("-inf")
     cooling_until: float = float("-inf")
     last_model: str | None = None
@@ -160,9 +165,12 @@ class _Worker:
         return WorkerState(slots, self.in_flight, self.cooling_until, self.last_model)
 
     def succeeded(self) -> None:
-        self.failures, self.failing_since = 0, None
+        self.failures, self.failing_since, self.down = 0, None, False
+        self.timed_out.clear()
 
-    def failed(self, completion: Completion, sent: float, now: float, cooling: Cooling, jitter: float) -> None:
+    def failed(
+        self, completion: Completion, position: int, sent: float, now: float, cooling: Cooling, jitter: float
+    ) -> None:
         kind = completion.error_kind or ErrorKind.SERVER_ERROR
         self.last_error = kind, completion.error_message or kind
         wait = completion.retry_after_s
@@ -173,9 +181,13 @@ class _Worker:
             wait = max(wait or 0.0, grown * (1 + cooling.jitter * jitter))
         self.cooled_at = now
         self.cooling_until = max(self.cooling_until, now + (wait or 0.0))
-        # being full is a sign of life; all else, for so long, is not
+        if kind is ErrorKind.RATE_LIMITED:  # being full is a sign of life; all else, for so long, is not
+            self.failing_since = None
+        elif kind in _TOO_SLOW:
+            self.timed_out.add(position)
         failing_s = 0.0 if self.failing_since is None else now - self.failing_since
-        self.down = kind is not ErrorKind.RATE_LIMITED and failing_s >= cooling.down_after_s
+        enough = kind not in _TOO_SLOW or len(self.timed_out) >= cooling.down_after_timeouts
+        self.down = enough and failing_s >= cooling.down_after_s
 
 
 class _Loop:
@@ -350,9 +362,10 @@ class _Loop:
         self._on_attempt(item, completion)
         own_cut = completion.finish_reason == ANSWER_TOO_LONG
         if completion.error_kind in _COOLS and not own_cut:
-            worker.failed(completion, sent, self._clock(), self._cooling, self._jitter())
+            worker.failed(completion, pending.position, sent, self._clock(), self._cooling, self._jitter())
             self._changed = True
         elif completion.status is not JobStatus.CANCELLED:
+            self._changed |= worker.down
             worker.succeeded()
         if own_cut or not _may_go_on(completion) or pending.made >= self._limits.max_attempts:
             self._finish_as(pending, completion)

@@ -25,6 +25,7 @@ class ProbeResult:
 
     Attributes:
         reachable: it answered over HTTP, be it with a refusal.
+        ok: it answered what was asked.
         detail: ``ok``, or what is wrong, to be read by a person.
         models: the server's names of the models it can serve.
         version: the server's, where it says.
@@ -33,6 +34,7 @@ class ProbeResult:
     """
 
     reachable: bool
+    ok: bool
     detail: str
     models: list[str] = field(default_factory=list)
     version: str | None = None
@@ -49,18 +51,20 @@ async def probe(client: httpx.AsyncClient, target: WorkerTarget, timeout_s: floa
         timeout_s: for all of it together.
     """
     if target.unusable:
-        return ProbeResult(False, target.unusable)
+        return ProbeResult(False, False, target.unusable)
     try:
         async with asyncio.timeout(timeout_s):
             return await (_ollama(client, target) if target.api == "ollama" else _openai(client, target))
     except TimeoutError:
-        return ProbeResult(False, f"no answer from {target.url} within {timeout_s:g} s")
+        return ProbeResult(False, False, f"no answer from {target.url} within {timeout_s:g} s")
     except (httpx.LocalProtocolError, UnicodeEncodeError):  # their texts may hold the key
-        return ProbeResult(False, f"the headers can't be sent; check workers.{target.name}.api_key_env or api_key_file")
+        return ProbeResult(
+            False, False, f"the headers can't be sent; check workers.{target.name}.api_key_env or api_key_file"
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return ProbeResult(False, f"{target.url} can't be reached: {str(error) or type(error).__name__}")
+        return ProbeResult(False, False, f"{target.url} can't be reached: {str(error) or type(error).__name__}")
     except _Refused as error:
-        return ProbeResult(True, str(error))
+        return ProbeResult(True, False, str(error))
 
 
 class _Refused(Exception):  # noqa: N818 (says what happened)
@@ -77,7 +81,9 @@ async def _openai(client: httpx.AsyncClient, target: WorkerTarget) -> ProbeResul
         _json_or_nothing(client, target, f"{root}/props"), _json_or_nothing(client, target, f"{root}/version")
     )
     found = version.get("version") or props.get("build_info")
-    return ProbeResult(True, "ok", models, found if isinstance(found, str) else None, count(props.get("total_slots")))
+    return ProbeResult(
+        True, True, "ok", models, found if isinstance(found, str) else None, count(props.get("total_slots"))
+    )
 
 
 async def _ollama(client: httpx.AsyncClient, target: WorkerTarget) -> ProbeResult:
@@ -88,6 +94,7 @@ async def _ollama(client: httpx.AsyncClient, target: WorkerTarget) -> ProbeResul
     )
     found = version.get("version")
     return ProbeResult(
+        True,
         True,
         "ok",
         _names(listed.get("models"), "name"),

@@ -2,11 +2,11 @@
 
 Belongs here: the decision. Does not belong here: time passing, cooling down, failures, effects (``dispatch``).
 
-The rules, in order: higher priority first, then the published order. Of a job's workers, those not tried yet; of these
-the best rank that has a free slot and is not cooling; among equals the one with the largest share of its slots free,
-then the one listed first. Once a worker is found, a job of the same priority that wants the model which that worker
-used last may overtake, so that models are not swapped back and forth; only within a window of positions, so that
-nobody starves.
+The rules, in order: higher priority first, then what has not failed yet, then the published order. Of a job's workers,
+those not tried yet; of these the best rank that has a free slot and is not cooling; among equals the one with the
+largest share of its slots free, then the one listed first. Once a worker is found, a job of the same priority that
+wants the model which that worker used last may overtake, so that models are not swapped back and forth; only within a
+window of positions, so that nobody starves.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def plan(waiting: Sequence[Waiting], fleet: Mapping[str, WorkerState], now: floa
         name: w.slots - w.in_flight for name, w in fleet.items() if w.cooling_until <= now and w.slots > w.in_flight
     }
     last_model = {name: w.last_model for name, w in fleet.items()}
-    order = sorted(waiting, key=lambda job: (-job.priority, job.position))
+    order = sorted(waiting, key=lambda job: (-job.priority, bool(job.tried), job.position))
     taken: set[int] = set()
     assignments: list[Assignment] = []
     start = 0

@@ -42,6 +42,9 @@ T = TypeVar("T")
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 16 * 2**20
 REPLY_TIMEOUT_S = 5.0
+RECONNECT_WAIT_S = 0.2
+RECONNECT_ATTEMPTS = 100
+"""Of a connection that was up: a server that is restarted is back within seconds."""
 POLL_S = 0.2
 SERVER_HEADERS = frozenset(
     {
@@ -103,9 +106,10 @@ class NatsSettings:
         options: dict[str, Any] = {
             "servers": [part.strip() for part in self.url.split(",")],
             "connect_timeout": self.connect_timeout_s,
-            # with its defaults nats-py goes on trying a dead server for minutes, allow_reconnect=False or not
+            # with its defaults nats-py goes on trying a dead server for minutes, allow_reconnect=False or not;
+            # raised once connected
             "max_reconnect_attempts": 1,
-            "reconnect_time_wait": 0.2,
+            "reconnect_time_wait": RECONNECT_WAIT_S,
             "user": self.user,
             "password": self.password,
             "token": self.token,
@@ -187,6 +191,7 @@ class JetStream:
             with contextlib.suppress(Exception):
                 await self._client.close()
             raise _unavailable(self.settings, error, self._errors) from None
+        self._client.options["max_reconnect_attempts"] = RECONNECT_ATTEMPTS
         self._js = self._client.jetstream(timeout=REPLY_TIMEOUT_S)
         return self
 
@@ -268,6 +273,20 @@ class JetStream:
 
     def _no_answer(self, error: BaseException) -> NatsUnavailableError:
         return _unavailable(self.settings, error, self._errors)
+
+    async def holds(self, stream: str, seq: int) -> bool:
+        """Whether the stream's leader has this message. A direct get may be answered by a replica that lags behind.
+
+        Raises:
+            NatsUnavailableError: when the server does not answer.
+        """
+        try:
+            await self._js.get_msg(stream, seq=seq)
+        except nats.js.errors.NotFoundError:
+            return False
+        except (nats.errors.Error, TimeoutError) as error:
+            raise self._no_answer(error) from None
+        return True
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -397,7 +416,7 @@ class JetStream:
             NatsUnavailableError: when no acknowledgement came; StreamError: when the stream refused the message.
         """
         all_headers = {**(headers or {}), **({"Nats-Msg-Id": msg_id} if msg_id else {})}
-        delays_s = (0.2, 0.5, 1.0, 2.0, None) if msg_id else (None,)
+        delays_s = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, None) if msg_id else (None,)
         for delay_s in delays_s:
             try:
                 ack = await self._js.publish(subject, data, headers=all_headers or None, timeout=REPLY_TIMEOUT_S)

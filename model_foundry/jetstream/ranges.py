@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from model_foundry.jetstream.client import StreamState
@@ -64,3 +65,13 @@ def next_range(cursor: Cursor | None, state: StreamState, max_messages: int) -> 
         return None
     lost = (after + 1, first - 1) if cursor is not None and not recreated and first > after + 1 else None
     return NextRange(first, min(state.last_seq, first + max_messages - 1), lost, recreated)
+
+
+def gaps(first: int, last: int, present: Iterable[int]) -> list[tuple[int, int]]:
+    """The ranges between two sequences, both included, that are not among those present (in order). Pure."""
+    found: list[tuple[int, int]] = []
+    for seq in (*present, last + 1):
+        if seq > first:
+            found.append((first, seq - 1))
+        first = seq + 1
+    return found

@@ -1,9 +1,11 @@
-"""Subjects that this project publishes to. Pure text; nothing is sent here."""
+"""Subjects: those of this project, and which pattern takes which. Pure text; nothing is sent here."""
 
 from __future__ import annotations
 
 import hashlib
 
+PROMPT_SUBJECT = "prompts.submit"
+"""Prompts are published here, or one token below: the domain."""
 RESULTS_PREFIX = "results"
 MAX_TOKEN_CHARACTERS = 200
 
@@ -20,3 +22,16 @@ def result_subject(job_id: str) -> str:
     if len(token) > MAX_TOKEN_CHARACTERS:
         token = hashlib.sha256(job_id.encode()).hexdigest()
     return f"{RESULTS_PREFIX}.{token}"
+
+
+def subject_matches(subject: str, pattern: str) -> bool:
+    """Whether a concrete NATS subject falls under a pattern with ``*`` (one token) and ``>`` (one or more)."""
+    tokens, wanted = subject.split("."), pattern.split(".")
+    if any(not t or t in "*>" or any(c.isspace() for c in t) for t in tokens):
+        return False
+    for index, want in enumerate(wanted):
+        if want == ">":
+            return len(tokens) > index
+        if index >= len(tokens) or want not in ("*", tokens[index]):
+            return False
+    return len(tokens) == len(wanted)

@@ -17,11 +17,13 @@ from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus, Reject, StreamMessage, Timings
-from model_foundry.warehouse.lake import Warehouse, rows_of, sql_text
+from model_foundry.text import well_formed
+from model_foundry.warehouse.engine import rows_of, run_script
+from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.sql_files import sql_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,13 @@ class IngestRange:
 
 @dataclass(frozen=True, slots=True)
 class LandingReport:
-    """What a landing added; all zeros when it was all there already."""
+    """What a landing added; all zeros when it was all there already. ``lost`` counts sequences written off."""
 
     messages: int = 0
     jobs: int = 0
     duplicates: int = 0
     rejects: int = 0
+    lost: int = 0
 
     def __add__(self, other: LandingReport) -> LandingReport:
         return LandingReport(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -63,18 +66,31 @@ def land_prompts(
     common = {"run_id": run_id, "landed_at": now}
     rows = [_job_row(job) | common for job in jobs]
     rows += [_reject_row(reject, range_) | common for reject in rejects]
+    params = asdict(range_) | {"run_id": run_id, "now": now, "config_digest": config_digest}
     with warehouse.writer(f"land {range_.lane} {range_.from_seq}-{range_.to_seq}") as connection:
-        counts: dict[str, int] = {}
-        if rows:
-            connection.register("incoming", pa.Table.from_pylist(rows, schema=INCOMING))
-            connection.execute(sql_text("landing", "land_prompts"))
-            counts = dict(connection.execute("select outcome, count(*) from landing group by outcome").fetchall())
-        report = LandingReport(
-            sum(counts.values()), counts.get("job", 0), counts.get("duplicate", 0), counts.get("reject", 0)
-        )
-        ledger = asdict(range_) | asdict(report) | common | {"config_digest": config_digest}
-        _insert(connection, "ingest_ledger", [ledger])
-    return report
+        connection.register("incoming", pa.Table.from_pylist(rows, schema=INCOMING))
+        [counts] = rows_of(run_script(connection, sql_text("landing", "land_prompts"), params))
+    return LandingReport(**counts)
+
+
+def land_lost(
+    warehouse: Warehouse,
+    stream: str,
+    stream_created: int,
+    spans: Sequence[tuple[int, int]],
+    *,
+    reason: str,
+    run_id: str,
+) -> int:
+    """Writes off sequences that the stream no longer has, less those that were landed; gives how many were new."""
+    missing = [gap for first, last in spans for gap in missing_ranges(warehouse, stream, stream_created, first, last)]
+    if not missing:
+        return 0
+    params = {"stream": stream, "stream_created": stream_created, "reason": reason, "run_id": run_id}
+    with warehouse.writer(f"write off {len(missing)} ranges") as connection:
+        connection.register("gone", pa.Table.from_pylist([{"from_seq": a, "to_seq": b} for a, b in missing]))
+        run_script(connection, sql_text("landing", "land_lost"), params | {"now": datetime.now(UTC)})
+    return sum(last - first + 1 for first, last in missing)
 
 
 def claim_jobs(
@@ -84,14 +100,10 @@ def claim_jobs(
     partition_date: date,
     run_id: str,
     now: datetime,
-    from_seq: int | None = None,
-    to_seq: int | None = None,
-    stream: str | None = None,
-    stream_created: int | None = None,
     dead_runs: Collection[str] = (),
     retry_failed: bool = False,
 ) -> list[Job]:
-    """Claims a partition's waiting jobs (of a range, if given) for a run, in the order to answer them.
+    """Claims a partition's waiting jobs for a run, in the order to answer them.
 
     Args:
         warehouse: the lake.
@@ -99,10 +111,6 @@ def claim_jobs(
         partition_date: the partition's date.
         run_id: who claims. Jobs that this run has claimed before are among the result.
         now: the time of the claim, UTC.
-        from_seq: first sequence of the range.
-        to_seq: last sequence of the range.
-        stream: the range's stream.
-        stream_created: creation (epoch s) of the range's stream.
         dead_runs: runs that have ended; what they left claimed is taken over.
         retry_failed: jobs that failed, are incomplete or were cancelled wait again.
     """
@@ -111,29 +119,20 @@ def claim_jobs(
         "day": partition_date,
         "run_id": run_id,
         "now": now,
-        "from_seq": from_seq,
-        "to_seq": to_seq,
-        "stream": stream,
-        "stream_created": stream_created,
         "dead_runs": list(dead_runs),
         "retry_failed": retry_failed,
     }
     with warehouse.writer(f"claim jobs of {lane}") as connection:
-        connection.execute(sql_text("landing", "claim_jobs"), params)
-        query = connection.execute(
-            sql_text("landing", "claimed_jobs"), {key: params[key] for key in ("lane", "day", "run_id")}
-        )
-        return [_job(row) for row in rows_of(query)]
+        return [_job(row) for row in rows_of(run_script(connection, sql_text("landing", "claim_jobs"), params))]
 
 
 def claimants(warehouse: Warehouse, *, lane: str, partition_date: date) -> list[str]:
-    """The runs that hold claims on a partition's waiting jobs."""
+    """The runs that hold claims on a partition's jobs."""
     found = warehouse.rows(
-        "select distinct claimed_by from jobs where status = 'pending' and claimed_by is not null "
-        "and lane = $lane and partition_date = $day",
+        "select distinct run_id from job_claims where lane = $lane and partition_date = $day",
         {"lane": lane, "day": partition_date},
     )
-    return [row["claimed_by"] for row in found]
+    return [row["run_id"] for row in found]
 
 
 def record_completions(
@@ -141,26 +140,30 @@ def record_completions(
     attempts: Sequence[tuple[Job, Completion]],
     outcomes: Sequence[JobOutcome],
     *,
+    lane: str,
+    partition_date: date,
     run_id: str,
 ) -> None:
-    """Records attempts, and the outcomes of the jobs that are finished, together."""
+    """Records attempts of one partition, and the outcomes of the jobs that are finished, together."""
     if not attempts and not outcomes:
         return
+    rows = [_completion_row(job, completion) | {"run_id": run_id} for job, completion in attempts]
     with warehouse.writer(f"record {len(attempts)} attempts") as connection:
-        rows = [_completion_row(job, completion) | {"run_id": run_id} for job, completion in attempts]
         connection.register("attempted", pa.Table.from_pylist(rows, schema=ATTEMPTED))
-        connection.register("outcomes", pa.Table.from_pylist([asdict(o) for o in outcomes], schema=OUTCOMES))
-        connection.execute(sql_text("landing", "record_completions"))
+        connection.register("outcomes", pa.Table.from_pylist([_storable(asdict(o)) for o in outcomes], schema=OUTCOMES))
+        run_script(connection, sql_text("landing", "record_completions"), {"lane": lane, "day": partition_date})
 
 
-def mark_published(warehouse: Warehouse, sequences: Mapping[str, int]) -> None:
-    """Notes the result stream's sequence of each job's result."""
-    rows = [{"job_id": job_id, "result_seq": seq} for job_id, seq in sequences.items()]
+def mark_published(warehouse: Warehouse, results: Sequence[tuple[JobOutcome, int]], *, partition_date: date) -> None:
+    """Records the sequence, in the stream of results, of each outcome's result."""
+    rows = [
+        {"job_id": o.job_id, "partition_date": partition_date, "finished_at": o.finished_at, "result_seq": seq}
+        for o, seq in results
+    ]
     with warehouse.writer(f"mark {len(rows)} results as published") as connection:
-        connection.register("published", pa.Table.from_pylist(rows))
-        connection.execute(
-            "update jobs set result_seq = published.result_seq from published where jobs.job_id = published.job_id"
-        )
+        connection.register("published", pa.Table.from_pylist(rows, schema=PUBLISHED))
+        params = {"day": partition_date, "now": datetime.now(UTC)}
+        run_script(connection, sql_text("landing", "mark_published"), params)
 
 
 def finished_unpublished(
@@ -241,12 +244,18 @@ def _completion_row(job: Job, completion: Completion) -> dict[str, Any]:
     row |= asdict(completion.timings)
     for name in ("tool_calls", "notes", "server_stats"):
         row[name] = None if row[name] is None else _json(row[name])
-    return {key: _finite(value) for key, value in row.items() if key in ATTEMPTED.names}
+    return _storable({key: value for key, value in row.items() if key in ATTEMPTED.names})
 
 
-def _finite(value: Any) -> Any:
-    """NaN and infinity become NULL: one of them would poison every percentile and average it meets."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as every store can hold it. NaN and infinity become NULL: one would poison every average it meets."""
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        return well_formed(value) if isinstance(value, str) else value
+
+    return {key: cell(value) for key, value in row.items()}
 
 
 def _json(value: Any) -> str:
@@ -298,11 +307,6 @@ def _completion(row: Mapping[str, Any]) -> Completion | None:
         completion_tokens=row["completion_tokens"],
         timings=Timings(**{name: row[name] for name in Timings.__dataclass_fields__}),
     )
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[dict[str, Any]]) -> None:
-    connection.register("new_rows", pa.Table.from_pylist(rows))
-    connection.execute(f"insert into {table} by name select * from new_rows")  # noqa: S608 (a name of ours)
 
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -362,3 +366,8 @@ OUTCOMES = pa.schema(
     ]
 )
 """The end of a job on its way in."""
+
+PUBLISHED = pa.schema(
+    [("job_id", _TEXT), ("partition_date", pa.date32()), ("finished_at", _TIME), ("result_seq", pa.int64())]
+)
+"""A result that is in the stream of results."""

@@ -89,6 +89,16 @@ class Scene:
 
         return with_jetstream(self.foundry.nats, work)
 
+    def purge(self, *, below: int) -> None:
+        """Makes the stream of prompts drop what stands before a sequence, as its limits would."""
+        name = self.raw["streams"]["prompts"]["name"]
+        with_jetstream(self.foundry.nats, lambda js: js._js.purge_stream(name, seq=below))
+
+    def delete(self, seq: int) -> None:
+        """Deletes one prompt from its stream."""
+        name = self.raw["streams"]["prompts"]["name"]
+        with_jetstream(self.foundry.nats, lambda js: js._js.delete_msg(name, seq))
+
     def results(self) -> dict[str, dict[str, Any]]:
         """Every result published so far, by job id."""
 

@@ -350,6 +350,21 @@ def test_a_worker_that_only_fails_is_given_up_and_the_batch_ends(nobody: str) ->
 # -- jobs that are not sent ------------------------------------------------------------------------------------------
 
 
+def test_one_job_that_always_times_out_does_not_take_the_others_with_it() -> None:
+    """It is tried again after those that have not failed, and its time-outs alone don't make the worker down."""
+    answer, silence = sse_answer(), [HANG]
+    ran, servers = run_scripts(
+        {"moon": [silence, answer, answer, answer, silence, silence]},
+        [an_item(n, "moon") for n in (1, 2, 3, 4)],
+        cooling=Cooling(base_s=0.05, max_s=0.05, down_after_s=0.1),
+        max_attempts=3,
+        request_first_token_timeout_s=0.3,
+    )
+    assert [ran.outcomes[f"job-{n}"].status for n in (1, 2, 3, 4)] == [JobStatus.FAILED, *[JobStatus.ANSWERED] * 3]
+    asked = [r.body["messages"][0]["content"] for r in servers["moon"].received]
+    assert asked == ["hello 1", "hello 2", "hello 3", "hello 4", "hello 1", "hello 1"]
+
+
 def test_a_job_without_workers_fails_at_once_without_an_attempt() -> None:
     ran, _ = run_scripts({"moon": [sse_answer()]}, [an_item(1), an_item(2, "unknown"), an_item(3, "moon")])
     assert ran.ends() == [(JobStatus.FAILED, ErrorKind.NO_WORKER, 0)] * 2 + [(*ANSWERED, 1)]

@@ -38,14 +38,21 @@ def test_llama_cpp_tells_its_model_version_and_slots(llama_url: str) -> None:
     assert found.version
 
 
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_refusal_is_reachable_and_not_ok(status: int) -> None:
+    found = played(refusal(status))
+    assert (found.reachable, found.ok) == (True, False)
+    assert f"HTTP {status}" in found.detail
+
+
 def test_a_server_that_only_lists_models_is_enough() -> None:
     found = played(answers({"data": [{"id": "a"}, {"id": "b"}, {"no": "id"}, 3]}), refusal(404))
-    assert found == ProbeResult(True, "ok", ["a", "b"])
+    assert found == ProbeResult(True, True, "ok", ["a", "b"])
 
 
 def test_ollama_tells_its_models_those_in_memory_and_its_version() -> None:
     both = answers({"models": [{"name": "gemma3:12b"}], "version": "0.12.3"})
-    assert played(both, api="ollama") == ProbeResult(True, "ok", ["gemma3:12b"], "0.12.3", loaded=["gemma3:12b"])
+    assert played(both, api="ollama") == ProbeResult(True, True, "ok", ["gemma3:12b"], "0.12.3", loaded=["gemma3:12b"])
 
 
 @pytest.mark.parametrize(

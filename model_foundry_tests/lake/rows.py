@@ -69,6 +69,7 @@ def an_attempt(job: Job, attempt: int = 1, **changes: Any) -> Completion:
         "prompt_tokens": 10,
         "completion_tokens": 20,
         "tokens_source": "server",
+        "chunks": 20,
         "timings": Timings(**timings),
     }
     return Completion(**{**fields, **changes})
@@ -80,7 +81,15 @@ def finish(warehouse: Warehouse, *attempts: tuple[Job, Completion], run_id: str 
         JobOutcome(job.job_id, c.status, c.error_kind, c.error_message, c.attempt, datetime.now(UTC))
         for job, c in attempts
     ]
-    record_completions(warehouse, attempts, outcomes, run_id=run_id)
+    for lane in {job.lane for job, _ in attempts}:
+        record_completions(
+            warehouse,
+            [a for a in attempts if a[0].lane == lane],
+            [o for o, (job, _) in zip(outcomes, attempts, strict=True) if job.lane == lane],
+            lane=lane,
+            partition_date=TODAY,
+            run_id=run_id,
+        )
 
 
 def answered(

@@ -14,8 +14,9 @@ import pytest
 
 from model_foundry.config import LakeConfig
 from model_foundry.errors import LakeError
-from model_foundry.warehouse import lake as lake_module
-from model_foundry.warehouse.lake import Warehouse, sql_folder
+from model_foundry.warehouse import sql_files
+from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.sql_files import sql_folder
 from model_foundry_tests.lake.rows import a_job, land
 
 
@@ -105,7 +106,7 @@ def test_a_writer_that_is_killed_loses_nothing_it_committed_and_blocks_nobody(la
 def copied_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "sql"
     shutil.copytree(sql_folder(), folder)
-    monkeypatch.setattr(lake_module, "sql_folder", lambda: folder)
+    monkeypatch.setattr(sql_files, "sql_folder", lambda: folder)
     return folder
 
 

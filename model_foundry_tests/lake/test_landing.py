@@ -3,7 +3,8 @@ from __future__ import annotations
 import itertools
 import math
 import multiprocessing
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,11 +18,14 @@ from model_foundry.warehouse.landing import (
     claim_jobs,
     claimants,
     finished_unpublished,
+    land_lost,
     last_attempts,
     mark_published,
     missing_ranges,
     record_completions,
 )
+from model_foundry.warehouse.sql_files import sql_text
+from model_foundry_tests.builders import NOW, a_message
 from model_foundry_tests.lake.rows import CREATED, TODAY, a_job, a_reject, an_attempt, finish, land
 
 COUNTER = itertools.count(CREATED + 1)
@@ -119,14 +123,59 @@ def test_jobs_are_claimed_by_priority_then_time(lake: Warehouse) -> None:
     assert claim(lake) == ["job-2", "job-1", "job-3", "job-4"]
 
 
-def test_a_claim_keeps_to_its_range_and_leaves_what_a_living_run_holds(lake: Warehouse) -> None:
-    land(lake, *(a_job(seq) for seq in range(1, 7)))
-    span = {"stream": "PROMPTS", "stream_created": CREATED}
-    assert claim(lake, "run-1", from_seq=2, to_seq=3, **span) == ["job-2", "job-3"]
-    assert claim(lake, "run-2") == ["job-1", "job-4", "job-5", "job-6"]
-    assert sorted(claimants(lake, lane="cpu_inference", partition_date=TODAY)) == ["run-1", "run-2"]
-    assert claim(lake, "run-3", dead_runs=["run-1"]) == ["job-2", "job-3"]
-    assert claim(lake, "run-2") == ["job-1", "job-4", "job-5", "job-6"]
+def test_a_claim_leaves_what_a_living_run_holds_and_takes_over_what_a_dead_one_left(lake: Warehouse) -> None:
+    where = {"lane": "cpu_inference", "partition_date": TODAY}
+    land(lake, a_job(1), a_job(2))
+    assert claim(lake, "run-1") == ["job-1", "job-2"]
+    land(lake, a_job(3))
+    assert claim(lake, "run-2") == ["job-3"]
+    assert sorted(claimants(lake, **where)) == ["run-1", "run-2"]  # type: ignore[arg-type]
+    assert claim(lake, "run-3", dead_runs=["run-1"]) == ["job-1", "job-2"]
+    assert claim(lake, "run-2") == ["job-3"]
+
+
+def test_a_finished_job_is_claimed_by_nobody(lake: Warehouse) -> None:
+    job = a_job(1)
+    land(lake, job)
+    claim(lake)
+    finish(lake, (job, an_attempt(job)))
+    assert lake.rows("from job_claims") == []
+
+
+def test_landing_a_range_again_adds_nothing_to_the_ledger_either(lake: Warehouse) -> None:
+    for run_id in ("run-1", "run-2"):
+        land(lake, a_job(1), a_job(2), run_id=run_id)
+    [row] = lake.rows("from ingest_ledger")
+    assert (row["messages"], row["run_id"]) == (2, "run-1")
+
+
+def test_a_message_with_the_number_of_another_is_landed_when_its_stream_was_restored(lake: Warehouse) -> None:
+    """A stream restored from a backup gives numbers again, with the same creation time."""
+    land(lake, a_job(1), a_job(2, job_id="before"))
+    later = a_message(seq=2, stream_created=CREATED, published_at=NOW + timedelta(days=1))
+    land(lake, replace(a_job(2, job_id="after"), published_at=later.published_at))
+    assert sorted(r["job_id"] for r in lake.rows("from jobs")) == ["after", "before", "job-1"]
+    assert lake.rows(sql_text("checks", "every_message_is_accounted_for")) == []
+
+
+def test_what_no_store_can_hold_is_made_storable(lake: Warehouse) -> None:
+    job = a_job(1)
+    land(lake, job)
+    half = "\ud83d"
+    attempt = an_attempt(job, text=half, reasoning="\ud83d\ude00 \x00", finish_reason=half, tool_calls=[{"name": half}])
+    finish(lake, (job, replace(attempt, server_stats={"x": half}, error_message=half)))
+    [row] = lake.rows("select text, reasoning, finish_reason, tool_calls from completions")
+    assert (row["text"], row["reasoning"], row["finish_reason"]) == ("�", "😀 \x00", "�")
+
+
+def test_lost_messages_are_written_off_once_and_are_missing_no_more(lake: Warehouse) -> None:
+    land(lake, a_job(3), a_job(4))
+    for _ in range(2):
+        land_lost(lake, "PROMPTS", CREATED, [(1, 5)], reason="dropped", run_id="r")
+    rows = lake.rows("select from_seq, to_seq, reason from lost_messages order by from_seq")
+    assert [tuple(row.values()) for row in rows] == [(1, 2, "dropped"), (5, 5, "dropped")]
+    assert missing_ranges(lake, "PROMPTS", CREATED, 1, 7) == [(6, 7)]
+    assert len(lake.rows(sql_text("checks", "no_message_was_lost"))) == 2
 
 
 def test_attempts_are_recorded_once_and_numbered_on(lake: Warehouse) -> None:
@@ -150,9 +199,9 @@ def test_nan_and_infinity_become_unknown(lake: Warehouse) -> None:
 def test_an_outcome_without_an_attempt_is_recorded_too(lake: Warehouse) -> None:
     land(lake, a_job(1))
     outcome = JobOutcome("job-1", JobStatus.EXPIRED, None, "too late", 0, datetime.now(UTC))
-    record_completions(lake, [], [outcome], run_id="r")
+    record_completions(lake, [], [outcome], lane="cpu_inference", partition_date=TODAY, run_id="r")
     [job] = lake.rows("from jobs")
-    assert (job["status"], job["error_message"], job["claimed_by"]) == ("expired", "too late", None)
+    assert (job["status"], job["error_message"]) == ("expired", "too late")
 
 
 def test_a_finished_job_is_unpublished_until_its_result_has_a_sequence(lake: Warehouse) -> None:
@@ -164,7 +213,7 @@ def test_a_finished_job_is_unpublished_until_its_result_has_a_sequence(lake: War
     assert (found.job_id, outcome.status, outcome.attempts) == ("job-1", JobStatus.ANSWERED, 1)
     assert last is not None
     assert (last.text, last.timings.e2e_s, last.worker) == ("hello", 2.5, "moon")
-    mark_published(lake, {"job-1": 41})
+    mark_published(lake, [(outcome, 41)], partition_date=TODAY)
     assert finished_unpublished(lake, **where) == []  # type: ignore[arg-type]
 
 
@@ -196,4 +245,4 @@ def test_two_processes_that_land_the_same_at_once_land_it_once(lake: Warehouse) 
         assert worker.exitcode == 0
     [counts] = lake.rows("select count(*) as n, count(distinct job_id) as jobs from jobs")
     assert counts == {"n": 100, "jobs": 100}
-    assert len(lake.rows("from ingest_ledger")) == 10
+    assert len(lake.rows("from ingest_ledger")) == 5

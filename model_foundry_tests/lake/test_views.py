@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from model_foundry.records import ErrorKind, JobStatus
-from model_foundry.warehouse.lake import Warehouse, sql_folder, sql_text
+from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.sql_files import sql_folder, sql_text
+from model_foundry_tests.builders import NOW
 from model_foundry_tests.lake.rows import TODAY, a_job, a_reject, an_attempt, answered, finish, land
 
 SQL_FILES = sorted(f for kind in ("views", "queries", "show", "checks") for f in (sql_folder() / kind).glob("*.sql"))
@@ -17,6 +19,7 @@ PARAMS = {
     "job_ids": ["job-1"],
     "stream": "PROMPTS",
     "seqs": [1, 2],
+    "since": NOW,
 }
 
 

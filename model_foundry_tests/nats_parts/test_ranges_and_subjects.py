@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_foundry.jetstream.client import StreamState
-from model_foundry.jetstream.ranges import Cursor, next_range
+from model_foundry.jetstream.ranges import Cursor, gaps, next_range
 from model_foundry.jetstream.subjects import result_subject
 
 
@@ -86,3 +86,10 @@ def test_every_byte_outside_the_safe_ones_is_percent_encoded_and_a_long_id_is_ha
     assert result_subject("a.b c*é_-9") == "results.a%2Eb%20c%2A%C3%A9_-9"
     assert result_subject("x" * 201) == f"results.{sha256(b'x' * 201).hexdigest()}"
     assert result_subject("x" * 200) == "results." + "x" * 200
+
+
+@given(st.sets(st.integers(1, 30)), st.integers(1, 30), st.integers(0, 30))
+def test_gaps_are_what_is_not_present(present: set[int], first: int, last: int) -> None:
+    inside = sorted(seq for seq in present if first <= seq <= last)
+    found = [seq for a, b in gaps(first, last, inside) for seq in range(a, b + 1)]
+    assert found == [seq for seq in range(first, last + 1) if seq not in present]

@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from model_foundry.config import load
 from model_foundry.embedded import endpoints
 from model_foundry.jetstream.client import with_jetstream
 from model_foundry.runtime import Foundry
+from model_foundry_tests.parts import wait_for
 
 FOUNDRY = [sys.executable, "-m", "model_foundry.cli.main"]
 SECRET_PROMPT = "Tell me about the violet submarine."
@@ -35,14 +35,6 @@ CONFIG = {
     "domains": {"general": {"candidates": ["small"]}},
     "limits": {"default_max_tokens": 12, "max_attempts": 1},
 }
-
-
-def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 90.0) -> Any:
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"{what}: not within {timeout_s} s"
-        time.sleep(0.2)
-    return found
 
 
 class Stack:
@@ -163,7 +155,7 @@ def test_every_kind_of_message_is_accounted_for_and_domains_add_up(stack: Stack)
         "all messages",
         lambda: (
             stack.sql(f"select count(*) as n from stream_messages where seq >= {seqs[0]}")[0]["n"] == len(seqs)
-            and not stack.sql("from jobs where status = 'pending' or result_seq is null")
+            and not stack.sql("from jobs anti join job_results using (job_id, finished_at)")
         ),
     )
     found = {r["job_id"]: (r["status"], r["error_kind"]) for r in stack.sql(f"from jobs where seq >= {seqs[0]}")}
@@ -261,7 +253,7 @@ def test_a_run_that_is_killed_is_run_again_and_its_jobs_are_answered(stack: Stac
     stack.publish(json.dumps(body).encode())
 
     def child() -> psutil.Process | None:
-        claimed = stack.sql("select claimed_by from jobs where job_id = 'long' and claimed_by is not null")
+        claimed = stack.sql("from job_claims where job_id = 'long'")
         hosts = [p for p in psutil.Process(stack.process.pid).children() if "model_foundry.run_host" in p.cmdline()]
         runs = [run for host in hosts for run in host.children()]
         return runs[0] if claimed and runs else None

@@ -2,7 +2,8 @@
 select m.stream, m.stream_created, m.seq, m.outcome, m.job_id
 from stream_messages as m
 left join jobs as j on m.job_id = j.job_id
-left join rejects as r on (m.stream, m.stream_created, m.seq) = (r.stream, r.stream_created, r.seq)
+left join rejects as r
+    on (m.stream, m.stream_created, m.seq, m.published_at) = (r.stream, r.stream_created, r.seq, r.published_at)
 where
     not (
         (m.outcome = 'job' and (j.stream, j.stream_created, j.seq) = (m.stream, m.stream_created, m.seq))
@@ -12,5 +13,5 @@ where
 union all
 select stream, stream_created, seq, 'landed ' || count(*) || ' times', null
 from stream_messages
-group by stream, stream_created, seq
+group by stream, stream_created, seq, published_at
 having count(*) > 1;

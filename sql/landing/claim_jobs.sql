@@ -1,10 +1,28 @@
--- Claims a partition's jobs for a run: those that wait and that no living run has claimed.
+-- Claims a partition's jobs for a run: those that wait, and that no living run has claimed.
 update jobs
-set status = 'pending', claimed_by = $run_id, claimed_at = $now, error_kind = null, error_message = null,
-    finished_at = null, result_seq = null
+set status = 'pending', error_kind = null, error_message = null, finished_at = null
 where
-    lane = $lane
+    $retry_failed
+    and lane = $lane
     and partition_date = $day
-    and (status = 'pending' or ($retry_failed and status in ('failed', 'incomplete', 'cancelled')))
-    and (claimed_by is null or claimed_by = $run_id or claimed_by in (select unnest($dead_runs::varchar [])))
-    and ($from_seq is null or (seq between $from_seq and $to_seq and stream = $stream and stream_created = $stream_created));
+    and status in ('failed', 'incomplete', 'cancelled');
+
+delete from job_claims
+where lane = $lane and partition_date = $day and run_id in (select unnest($dead_runs::varchar []));
+
+insert into job_claims
+select job_id, partition_date, lane, $run_id, $now
+from jobs
+anti join (select job_id from job_claims where lane = $lane and partition_date = $day) using (job_id)
+where lane = $lane and partition_date = $day and status = 'pending';
+
+-- Which jobs has the run claimed, in the order in which they should be answered?
+select
+    stream, stream_created, seq, subject, published_at, partition_date, job_id, correlation_id, domain, domain_source,
+    language, lane, model, role, capability, prompt, messages, params, priority, deadline, reply_to, metadata,
+    traceparent, extra, notes, route_reason, status, error_kind, error_message
+from jobs
+semi join (select job_id from job_claims where lane = $lane and partition_date = $day and run_id = $run_id)
+    using (job_id)
+where lane = $lane and partition_date = $day and status = 'pending'
+order by priority desc, published_at, seq;

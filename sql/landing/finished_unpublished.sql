@@ -4,5 +4,7 @@ select j.*, c.worker, c.text, c.reasoning, c.tool_calls, c.finish_reason, c.prom
     c.prefill_tps, c.decode_tps
 from jobs as j
 left join completions as c on j.job_id = c.job_id and j.attempts = c.attempt
-where j.lane = $lane and j.partition_date = $day and j.status <> 'pending' and j.result_seq is null
+anti join (select job_id, finished_at from job_results where partition_date = $day) as r
+    on j.job_id = r.job_id and j.finished_at = r.finished_at
+where j.lane = $lane and j.partition_date = $day and j.status <> 'pending'
 order by j.published_at, j.seq;

@@ -5,7 +5,12 @@
 -- What is new, and what each new message is. The first message of a job id is the job, whoever landed it.
 create or replace temp table landing as
 with fresh as (
-    select * from incoming anti join stream_messages using (stream, stream_created, seq)
+    select * from incoming
+    anti join (
+        select stream, stream_created, seq, published_at
+        from stream_messages
+        where stream = $stream and stream_created = $stream_created and seq between $from_seq and $to_seq
+    ) using (stream, stream_created, seq, published_at)
 ),
 
 known as (
@@ -68,3 +73,28 @@ from (
     group by job_id
 ) as again
 where jobs.job_id = again.job_id;
+
+-- The range, once; what it held is what it added when it first landed.
+insert into ingest_ledger by name
+select
+    $stream as stream, $stream_created as stream_created, $lane as lane, $partition_date::date as partition_date,
+    $from_seq as from_seq, $to_seq as to_seq,
+    (select count(*) from landing) as messages,
+    (select count(*) from landing where outcome = 'job') as jobs,
+    (select count(*) from landing where outcome = 'duplicate') as duplicates,
+    (select count(*) from landing where outcome = 'reject') as rejects,
+    $config_digest as config_digest, $run_id as run_id, $now as landed_at
+where not exists (
+    from ingest_ledger
+    where
+        stream = $stream and stream_created = $stream_created and lane = $lane and partition_date = $partition_date::date
+        and from_seq = $from_seq and to_seq = $to_seq
+);
+
+-- What did this landing add?
+select
+    count(*) as messages,
+    count(*) filter (outcome = 'job') as jobs,
+    count(*) filter (outcome = 'duplicate') as duplicates,
+    count(*) filter (outcome = 'reject') as rejects
+from landing;

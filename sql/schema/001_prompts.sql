@@ -1,7 +1,9 @@
 -- The tables of the prompt path. DuckLake has no keys: natural keys are kept by the writer lock and anti-joins
 -- (sql/landing). Times are TIMESTAMPTZ, so that no reader has to guess a zone.
 
--- One row a stream message that was landed: what became of it. Key: stream, stream_created, seq.
+-- One row a stream message that was landed: what became of it. Key: stream, stream_created, seq, published_at; the last
+-- tells a message from one that had its number before the stream was restored from a backup, or made anew within a
+-- second.
 create table stream_messages (
     stream varchar not null,
     stream_created bigint not null,
@@ -52,11 +54,26 @@ create table jobs (
     attempts integer not null,
     duplicates integer not null,
     conflict boolean not null,
-    claimed_by varchar, -- run id, while a run works on it
-    claimed_at timestamptz,
     finished_at timestamptz,
-    result_seq bigint, -- sequence of its result in the stream of results, once published
     landed_at timestamptz not null
+);
+
+-- Which run works on which job now. Key: job_id. Apart from jobs, because a claim must not write a prompt again.
+create table job_claims (
+    job_id varchar not null,
+    partition_date date not null,
+    lane varchar not null,
+    run_id varchar not null,
+    claimed_at timestamptz not null
+);
+
+-- Results that were published. Key: job_id, finished_at (a job asked again finishes again).
+create table job_results (
+    job_id varchar not null,
+    partition_date date not null,
+    finished_at timestamptz not null,
+    result_seq bigint not null, -- in the stream of results
+    published_at timestamptz not null
 );
 
 -- One row an attempt at a job. Key: job_id, attempt.
@@ -106,7 +123,7 @@ create table completions (
     run_id varchar not null
 );
 
--- Messages that could not be read, whole. Key: stream, stream_created, seq.
+-- Messages that could not be read, whole. Key: as of stream_messages.
 create table rejects (
     stream varchar not null,
     stream_created bigint not null,
@@ -121,7 +138,7 @@ create table rejects (
     landed_at timestamptz not null
 );
 
--- One row a landed range of a partition.
+-- One row a landed range of a partition. Key: stream, stream_created, lane, partition_date, from_seq, to_seq.
 create table ingest_ledger (
     stream varchar not null,
     stream_created bigint not null,
@@ -136,4 +153,15 @@ create table ingest_ledger (
     config_digest varchar not null,
     run_id varchar not null,
     landed_at timestamptz not null
+);
+
+-- Sequences that were never landed and that the stream no longer has. Key: stream, stream_created, from_seq, to_seq.
+create table lost_messages (
+    stream varchar not null,
+    stream_created bigint not null,
+    from_seq bigint not null,
+    to_seq bigint not null,
+    reason varchar not null, -- dropped (before the stream's first message), deleted, recreated
+    run_id varchar not null,
+    noticed_at timestamptz not null
 );

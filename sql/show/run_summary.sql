@@ -8,8 +8,8 @@ with attempts as (
 select
     sum(prompt_tokens)::bigint as prompt_tokens,
     sum(completion_tokens)::bigint as completion_tokens,
-    sum(completion_tokens) filter (counted and decode_s > 0)
-    / nullif(sum(decode_s) filter (counted and completion_tokens is not null), 0) as decode_tps,
+    sum(decode_tps * decode_s) filter (counted)
+    / nullif(sum(decode_s) filter (counted and decode_tps is not null), 0) as decode_tps,
     sum(completion_tokens)
     / nullif(date_diff('millisecond', min(sent_at), max(finished_at)) / 1000.0, 0) as wall_tps,
     count(*) filter (counted) as n,

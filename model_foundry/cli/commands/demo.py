@@ -22,7 +22,7 @@ from model_foundry.embedded.llama import gpu_devices
 from model_foundry.embedded.supervisor import Supervisor
 from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
 from model_foundry.runtime import Foundry
-from model_foundry.warehouse.lake import Rows
+from model_foundry.warehouse.engine import Rows
 
 ANSWERS_TIMEOUT_S = 300.0
 RUNS_TIMEOUT_S = 60.0
@@ -57,7 +57,7 @@ def demo(
         _wait_for_runs(stack.web_url)
         good = report(foundry, acks[0].stream, messages, sequences, as_json)
         if not once:
-            console.print(f"Look around: {stack.web_url}/asset-groups   Ctrl-C stops everything.")
+            say(f"Look around: {stack.web_url}/asset-groups   Ctrl-C stops everything.")
             stack.watch()
     if once:
         if not as_json:

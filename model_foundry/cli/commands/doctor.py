@@ -22,7 +22,7 @@ from model_foundry.embedded.nats import nats_server_binary
 from model_foundry.errors import FoundryError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.runtime import Foundry
-from model_foundry.warehouse.lake import sql_text
+from model_foundry.warehouse.sql_files import sql_text
 
 MIN_FREE_BYTES = 2 * 2**30
 PACKAGES = (
@@ -149,7 +149,7 @@ def _nats(foundry: Foundry) -> Iterator[Finding]:
     streams = foundry.config.streams
 
     async def look(js: JetStream) -> list[StreamState]:
-        return [await js.ensure_stream(streams.prompts), await js.ensure_stream(streams.results)]
+        return [await js.stream_state(streams.prompts.name), await js.stream_state(streams.results.name)]
 
     for state in with_jetstream(foundry.nats, look):
         detail = f"stream {state.name}: {state.messages} messages, sequences {state.first_seq} to {state.last_seq}"

@@ -11,6 +11,7 @@ import typer
 from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json, print_table
 from model_foundry.envelopes import read_prompt
 from model_foundry.errors import LakeError
+from model_foundry.jetstream.subjects import PROMPT_SUBJECT
 from model_foundry.records import PromptEnvelope, StreamMessage
 from model_foundry.routing import decide
 from model_foundry.runtime import Foundry
@@ -28,7 +29,7 @@ def route(
     """Preview: domain, candidates (model, lane, capability, workers, expected p50), and why."""
     foundry = Foundry.load(config)
     fields = {"prompt": prompt, "model": model, "role": role, "domain": domain, "capability": capability}
-    message = StreamMessage("PREVIEW", 0, 0, "prompts.submit", datetime.now(UTC), (), json.dumps(fields).encode())
+    message = StreamMessage("PREVIEW", 0, 0, PROMPT_SUBJECT, datetime.now(UTC), (), json.dumps(fields).encode())
     envelope = read_prompt(message, max_message_bytes=foundry.config.limits.max_message_bytes)
     if not isinstance(envelope, PromptEnvelope):
         raise typer.BadParameter(envelope.reason)

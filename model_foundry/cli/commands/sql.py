@@ -18,7 +18,7 @@ from model_foundry.cli.output import (
     rows_table,
 )
 from model_foundry.runtime import Foundry
-from model_foundry.warehouse.lake import sql_folder
+from model_foundry.warehouse.sql_files import sql_folder
 
 
 def sql(

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json
 from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
-from model_foundry.jetstream.subjects import result_subject
+from model_foundry.jetstream.subjects import PROMPT_SUBJECT, result_subject
 from model_foundry.records import StreamMessage
 from model_foundry.runtime import Foundry
-
-SUBJECT = "prompts.submit"
 
 
 def submit(
@@ -74,8 +73,9 @@ def submit(
         for m, ack in zip(messages, acks, strict=True)
     ]
     _report(published, results if wait else None, as_json)
-    if wait and len(results) < len(messages):
-        errors.print(f"[bold red]time ran out[/] after {timeout_s:g} s: {len(results)} of {len(messages)} results came")
+    expected = len({m["job_id"] for m in messages})
+    if wait and len(results) < expected:
+        errors.print(f"[bold red]time ran out[/] after {timeout_s:g} s: {len(results)} of {expected} results came")
         raise typer.Exit(4)
     if wait and any(result["status"] != "answered" for result in results):
         raise typer.Exit(1)
@@ -93,7 +93,7 @@ async def _publish(
     await js.ensure_stream(streams.prompts)
     results_state = await js.ensure_stream(streams.results)
     acks = await js.publish_many(
-        [(SUBJECT, json.dumps(m, ensure_ascii=False).encode(), str(m["job_id"])) for m in messages]
+        [(PROMPT_SUBJECT, json.dumps(m, ensure_ascii=False).encode(), str(m["job_id"])) for m in messages]
     )
     results: list[dict[str, Any]] = []
     if wait:
@@ -133,17 +133,18 @@ def _report(published: list[dict[str, Any]], results: list[dict[str, Any]] | Non
         return
     for result in results:
         if len(published) > 1:
-            console.print(f"[bold]{result['job_id']}[/]")
+            console.print(f"[bold]{escape(result['job_id'])}[/]")
         if result["status"] == "answered":
             console.print(result["text"], markup=False)
             timings = result["timings"]
             line = f"{result['model']} on {result['worker']} ({result['domain']}, {result['lane']})"
             if timings.get("e2e_s") is not None:
                 line += f", first token {timings['ttft_s']:.2f} s, all {timings['e2e_s']:.2f} s"
-            errors.print(f"[dim]{line}[/]")
+            errors.print(f"[dim]{escape(line)}[/]")
         else:
             error = result.get("error") or {}
-            errors.print(f"[bold red]{result['status']}[/] {error.get('kind', '')}: {error.get('message', '')}")
+            said = escape(f"{error.get('kind', '')}: {error.get('message', '')}")
+            errors.print(f"[bold red]{result['status']}[/] {said}")
 
 
 def _read_jsonl(file: Path) -> list[dict[str, Any]]:
@@ -153,7 +154,7 @@ def _read_jsonl(file: Path) -> list[dict[str, Any]]:
         typer.BadParameter: naming the first line that is not.
     """
     messages = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -10,6 +10,7 @@ import typer
 
 from model_foundry.cli.output import ConfigOption, JsonOption, print_json, print_table
 from model_foundry.errors import ConfigError
+from model_foundry.inference.client import new_client
 from model_foundry.inference.probe import probe
 from model_foundry.runtime import Foundry
 
@@ -31,7 +32,7 @@ def workers(as_json: JsonOption = False, config: ConfigOption = None) -> None:
 
 async def look_at_workers(foundry: Foundry) -> list[dict[str, Any]]:
     """One object a worker, asked now, all at once."""
-    async with httpx.AsyncClient() as client:
+    async with new_client() as client:
         return list(await asyncio.gather(*(_look_at(foundry, client, name) for name in foundry.config.workers)))
 
 
@@ -54,13 +55,13 @@ async def _look_at(foundry: Foundry, client: httpx.AsyncClient, name: str) -> di
         return row | {"state": "down", "detail": str(error), "version": None, "server_models": [], "missing_models": []}
     result = await probe(client, target, PROBE_TIMEOUT_S)
     served = list((worker.models or {m: m for m in row["models"]}).values())
-    missing = [m for m in served if result.models and m not in result.models and f"{m}:latest" not in result.models]
+    missing = [m for m in served if result.ok and m not in result.models and f"{m}:latest" not in result.models]
     detail = result.detail
     if missing:
-        detail = f"the server does not list {', '.join(missing)}; it has {', '.join(result.models)}"
+        detail = f"the server does not list {', '.join(missing)}; it has {', '.join(result.models) or 'no model'}"
     return row | {
         "url": target.url,
-        "state": "down" if not result.reachable else ("misconfigured" if missing else "up"),
+        "state": "down" if not result.reachable else ("up" if result.ok and not missing else "misconfigured"),
         "detail": detail,
         "version": result.version,
         "server_models": result.models,

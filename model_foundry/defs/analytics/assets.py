@@ -11,7 +11,7 @@ import dagster as dg
 from model_foundry.defs.prompts.externals import OWNERS
 from model_foundry.defs.resources import LakeResource
 from model_foundry.defs.tables import chart, number, records_table
-from model_foundry.warehouse.lake import Rows
+from model_foundry.warehouse.engine import Rows
 
 MAX_ROWS = 100
 MIN_N_P95 = 59

@@ -6,7 +6,7 @@ import dagster as dg
 
 from model_foundry.defs.resources import LakeResource
 from model_foundry.defs.tables import records_table
-from model_foundry.warehouse.lake import sql_text
+from model_foundry.warehouse.sql_files import sql_text
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ LAKE_CHECKS = [
         "no_rejects_today",
         "Messages of today that could not be read. They are kept whole in `rejects`.",
         dg.AssetCheckSeverity.WARN,
+    ),
+    LakeCheck(
+        "prompt_inbox",
+        "no_message_was_lost",
+        "Messages that a stream dropped before they were read: its limits are too small for the outage there was.",
+        dg.AssetCheckSeverity.ERROR,
     ),
     LakeCheck(
         "completions",

@@ -30,10 +30,14 @@ class RangeConfig(dg.Config):
         return None if self.from_seq is None or self.to_seq is None else (self.from_seq, self.to_seq)
 
 
-class AnswerConfig(RangeConfig):
-    """As the range, and whether jobs that failed before are asked again."""
+class AnswerConfig(dg.Config):
+    """Whether jobs that failed before are asked again."""
 
     retry_failed: bool = False
+
+
+RETRY = dg.RetryPolicy(max_retries=3, delay=3, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+"""For outages of NATS and waits for the lake. Each step finds what it did before, so that trying again adds nothing."""
 
 
 def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
@@ -44,6 +48,7 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
         partitions_def=partitions,
         deps=[prompts_stream_key()],
         group_name="prompts",
+        retry_policy=RETRY,
         kinds={"nats", "duckdb"},
         owners=OWNERS,
         description=(
@@ -74,6 +79,7 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
         partitions_def=partitions,
         deps=[prompt_inbox, *(worker_key(name) for name in config.workers)],
         group_name="prompts",
+        retry_policy=RETRY,
         kinds={"http", "duckdb"},
         owners=OWNERS,
         description=(
@@ -93,8 +99,6 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
             day,
             lane,
             run_id=context.run_id,
-            span=config.span,
-            stream_created=config.stream_created,
             dead_runs=_ended(context.instance, claimants(lake.warehouse, lane=lane, partition_date=day)),
             retry_failed=config.retry_failed,
             on_progress=lambda done, total: context.log.info(f"{done} of {total} jobs done"),

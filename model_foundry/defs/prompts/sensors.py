@@ -16,11 +16,11 @@ from model_foundry.intake import RunAsk, plan_tick
 
 
 def answer_prompts_job() -> UnresolvedAssetJobDefinition:
-    """The job of one prompt run: land, answer, and bring the figures up to date."""
+    """The job of one prompt run: land and answer."""
     return dg.define_asset_job(
         "answer_prompts",
-        selection=dg.AssetSelection.assets("prompt_inbox", "completions") | dg.AssetSelection.groups("analytics"),
-        description="Land a range of prompts, answer them, publish the results, refresh the figures.",
+        selection=dg.AssetSelection.assets("prompt_inbox", "completions"),
+        description="Land a range of prompts, answer them, publish the results.",
     )
 
 
@@ -35,7 +35,7 @@ def run_request(ask: RunAsk) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=ask.run_key,
         partition_key=partition_key(ask.partition_date, ask.lane),
-        run_config={"ops": {name: {"config": span} for name in ("prompt_inbox", "completions")}},
+        run_config={"ops": {"prompt_inbox": {"config": span}}},
         tags={"foundry/stream": ask.stream, "foundry/range": f"{ask.from_seq}-{ask.to_seq}"},
     )
 

@@ -28,6 +28,7 @@ def inbox_metadata(lake: Snapshot, report: LandingReport, span: tuple[int, int] 
         "jobs": report.jobs,
         "duplicates": report.duplicates,
         "rejects": report.rejects,
+        "lost": report.lost,
         "range": f"{span[0]} to {span[1]}" if span else "whatever was missing",
         "dagster/row_count": report.jobs,
     }
