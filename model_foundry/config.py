@@ -224,13 +224,25 @@ class LimitsConfig(_Section):
     reply_subjects: list[str] = Field(default_factory=lambda: ["results.>", "_INBOX.>"])
 
 
+class ObjectStorageConfig(_Section):
+    """How to reach a bucket that speaks S3, for ``lake.data_path: s3://bucket/prefix``."""
+
+    endpoint: str | None = Field(None, description="host[:port]; Amazon's when left out")
+    region: str | None = None
+    url_style: Literal["vhost", "path"] = Field("vhost", description="path for most servers of one's own")
+    use_ssl: bool = True
+    key_id_env: str | None = Field(None, description="environment variable with the access key's id")
+    secret_env: str | None = Field(None, description="environment variable with the secret access key")
+
+
 class LakeConfig(_Section):
     """Where the tables live. The default is a DuckLake beside the configuration file."""
 
     catalog: str = Field("sqlite", description="'sqlite' or a postgresql:// URL without a password")
     data_path: str | None = Field(
-        None, description="folder of the Parquet files, relative to the file; default <data_dir>/lake"
+        None, description="folder of the Parquet files, relative to the file, or s3://…; default <data_dir>/lake"
     )
+    object_storage: ObjectStorageConfig | None = None
     password_env: str | None = Field(None, description="environment variable with the catalog's password")
     writer_lock_timeout_s: float = Field(60.0, gt=0)
     first_date: date = Field(date(2026, 1, 1), description="first daily partition; older messages land in it")

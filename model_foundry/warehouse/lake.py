@@ -63,9 +63,9 @@ class Warehouse:
         return PostgresCatalog(self.config.catalog, secret(self.config.password_env, None, key="lake.password"))
 
     @property
-    def data_path(self) -> Path:
-        """The folder of the Parquet files."""
-        return Path(self.config.data_path) if self.config.data_path else self.data_dir / "lake"
+    def data_path(self) -> str:
+        """The folder of the Parquet files, or ``s3://bucket/prefix``."""
+        return self.config.data_path or str(self.data_dir / "lake")
 
     # -- the two doors ---------------------------------------------------------------------------------------------
 
@@ -79,8 +79,6 @@ class Warehouse:
         Raises:
             LakeError: when there is no lake yet, its catalog can't be read, or the snapshot is gone.
         """
-        if not self.catalog.may_exist():
-            raise LakeError(f"there is no lake in {self.data_dir} yet", hint="'foundry up' makes it.")
         with self._attached(read_only=True, at=at) as connection:
             connection.execute("begin transaction")
             yield connection
@@ -112,7 +110,9 @@ class Warehouse:
     @contextmanager
     def _attached(self, *, read_only: bool, at: datetime | int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection with the lake attached and in use; whatever is open in it at the end is rolled back."""
-        with engine.cursor(self.catalog.extension, "ducklake") as connection, engine.free_name("lake") as alias:
+        extensions = [self.catalog.extension, "ducklake", *(["httpfs"] if "://" in self.data_path else [])]
+        with engine.cursor(*extensions) as connection, engine.free_name("lake") as alias:
+            self._prepare_object_storage(connection)
             self._attach(connection, alias, read_only, at)
             try:
                 yield connection
@@ -122,52 +122,78 @@ class Warehouse:
                 with suppress(duckdb.Error):
                     connection.execute(f"use memory; detach {alias}")
 
+    def _prepare_object_storage(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Tells DuckDB how to reach the bucket, where the data files are in one."""
+        storage = self.config.object_storage
+        if "://" not in self.data_path or storage is None:
+            return
+        options: dict[str, object] = {"region": storage.region, "endpoint": storage.endpoint}
+        options |= {"url_style": storage.url_style, "use_ssl": storage.use_ssl}
+        for option, env in (("key_id", storage.key_id_env), ("secret", storage.secret_env)):
+            found = secret(env, None, key=f"lake.object_storage.{option}")
+            options[option] = found.get_secret_value() if found else None
+        listed = ", ".join(f"{key} {quoted(value)}" for key, value in options.items() if value is not None)
+        connection.execute(f"create or replace temporary secret foundry_object_storage (type s3, {listed})")
+
     def _attach(
         self, connection: duckdb.DuckDBPyConnection, alias: str, read_only: bool, at: datetime | int | None
     ) -> None:
-        """Attaches the lake; tries again, a few times, while the catalog is busy."""
+        """Attaches the lake; a writer makes it where there is none."""
         options = {
             "data_path": quoted(self.data_path),
             "data_inlining_row_limit": str(INLINE_ROWS),
-            "create_if_not_exists": str(not read_only and self._nothing_there()).lower(),
+            "create_if_not_exists": "false",
             **self.catalog.prepare(connection),
+            **({"read_only": "true"} if read_only else {}),
         }
-        if read_only:
-            options["read_only"] = "true"
         if at is not None:
             options["snapshot_version" if isinstance(at, int) else "snapshot_time"] = quoted(at)
+        try:
+            if not self.catalog.may_exist():
+                raise _NoLakeError
+            self._try_attach(connection, alias, options, at)
+        except _NoLakeError:
+            if self._has_data_files(connection):
+                raise LakeError(
+                    f"the lake's catalog {self.catalog.label} is gone or empty, and {self.data_path} has data files",
+                    hint=self.catalog.way_back,
+                ) from None
+            if read_only:
+                raise LakeError(
+                    f"there is no lake in {self.catalog.label} yet", hint="'foundry up' makes it."
+                ) from None
+            self.catalog.make_empty()
+            if "://" not in self.data_path:
+                Path(self.data_path).mkdir(parents=True, exist_ok=True)
+            self._try_attach(connection, alias, options | {"create_if_not_exists": "true"}, at)
+        connection.execute(f"use {alias}")
+
+    def _try_attach(
+        self, connection: duckdb.DuckDBPyConnection, alias: str, options: Mapping[str, str], at: datetime | int | None
+    ) -> None:
+        """Attaches; again, a few times, while the catalog is busy."""
         listed = ", ".join(f"{key} {value}" for key, value in options.items())
         for attempt in range(OPEN_ATTEMPTS):
             try:
                 connection.execute(f"attach {quoted(f'ducklake:{self.catalog.target}')} as {alias} ({listed})")
-                connection.execute(f"use {alias}")
                 return
             except duckdb.Error as error:
-                busy = "locked" in str(error).lower() or "busy" in str(error).lower()
+                text = str(error)
+                if "creating a new DuckLake is explicitly disabled" in text:
+                    raise _NoLakeError from None
+                if at is not None and "snapshot" in text.lower():
+                    raise LakeError(f"the lake has no snapshot of {at}: {text}") from error
+                busy = "locked" in text.lower() or "busy" in text.lower()
                 if not busy or attempt == OPEN_ATTEMPTS - 1:
-                    raise self._not_opened(error, at) from error
+                    raise LakeError(
+                        f"the lake's catalog {self.catalog.label} can't be opened: {text}", hint=self.catalog.way_back
+                    ) from error
                 time.sleep(random.uniform(0.05, 0.1) * 2**attempt)  # noqa: S311
 
-    def _nothing_there(self) -> bool:
-        """Whether a lake may be made: there are no data files that would belong to one whose catalog is lost."""
-        if any(self.data_path.rglob("*.parquet")):
-            return False
-        self.data_path.mkdir(parents=True, exist_ok=True)
-        self.catalog.make_empty()
-        return True
-
-    def _not_opened(self, error: duckdb.Error, at: datetime | int | None) -> LakeError:
-        text = str(error)
-        if at is not None and "snapshot" in text.lower():
-            return LakeError(f"the lake has no snapshot of {at}: {text}", hint="foundry sql --snapshots lists them.")
-        if "does not exist" in text and "DuckLake" in text:
-            if any(self.data_path.rglob("*.parquet")):
-                return LakeError(
-                    f"the lake's catalog {self.catalog.label} is empty, and {self.data_path} has data files",
-                    hint=self.catalog.way_back,
-                )
-            return LakeError(f"there is no lake in {self.catalog.label} yet", hint="'foundry up' makes it.")
-        return LakeError(f"the lake's catalog {self.catalog.label} can't be opened: {text}", hint=self.catalog.way_back)
+    def _has_data_files(self, connection: duckdb.DuckDBPyConnection) -> bool:
+        """Whether there are files of a lake. With no catalog to them, a new one would make them orphans."""
+        found = connection.execute("select 1 from glob(?) limit 1", [f"{self.data_path}/**/*.parquet"]).fetchone()
+        return found is not None
 
     def migrate(self) -> list[str]:
         """Applies what is pending of ``sql/schema`` in order, and brings the views up to date; names what was done.
@@ -214,6 +240,10 @@ class Warehouse:
         """The rows of one query as a pandas frame, for notebooks; raises as :meth:`rows`."""
         with self.reader(at) as connection:
             return run_script(connection, query, params).df()
+
+
+class _NoLakeError(Exception):
+    """There is no lake in the catalog."""
 
 
 class Snapshot:

@@ -229,15 +229,15 @@ def test_missing_ranges_are_what_nobody_has_landed(
     assert missing_ranges(lake, "PROMPTS", CREATED + 1, 1, 9) == [(1, 9)]
 
 
-def _land_hundred(folder: Any, run_id: str) -> None:
-    warehouse = Warehouse(folder, LakeConfig())
+def _land_hundred(folder: Any, config: LakeConfig, run_id: str) -> None:
+    warehouse = Warehouse(folder, config.model_copy(update={"writer_lock_timeout_s": 60}))
     for first in range(1, 101, 20):
         land(warehouse, *(a_job(seq) for seq in range(first, first + 20)), run_id=run_id)
 
 
 def test_two_processes_that_land_the_same_at_once_land_it_once(lake: Warehouse) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_land_hundred, args=(lake.data_dir, f"run-{n}")) for n in range(2)]
+    workers = [context.Process(target=_land_hundred, args=(lake.data_dir, lake.config, f"run-{n}")) for n in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
