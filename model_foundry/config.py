@@ -49,6 +49,9 @@ DEMO_FOLDER = "foundry-demo"
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 """A lane, worker, role, profile or domain: letters, digits, dot, underscore, hyphen. Fit for a partition key."""
 
+RetainedTable = Literal["jobs", "completions", "rejects"]
+"""Tables whose rows can be let go of after a while."""
+
 ModelName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=256)]
 
 
@@ -245,6 +248,11 @@ class LakeConfig(_Section):
     object_storage: ObjectStorageConfig | None = None
     password_env: str | None = Field(None, description="environment variable with the catalog's password")
     writer_lock_timeout_s: float = Field(60.0, gt=0)
+    retention_days: dict[RetainedTable, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict, description="by table; jobs take all that belongs to them along; left out: for ever"
+    )
+    snapshots_days: int = Field(7, ge=1, description="how far back the lake can be read as it was")
+    backups: int = Field(7, ge=1, description="how many daily copies of a SQLite catalog are kept")
     first_date: date = Field(date(2026, 1, 1), description="first daily partition; older messages land in it")
 
     @model_validator(mode="after")

@@ -24,7 +24,14 @@ from model_foundry.records import UNROUTABLE_LANE, Job, Reject, StreamMessage
 from model_foundry.routing import partition_date, route
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.lake import Warehouse
-from model_foundry.warehouse.landing import IngestRange, LandingReport, land_lost, land_prompts, missing_ranges
+from model_foundry.warehouse.landing import (
+    IngestRange,
+    LandingReport,
+    land_lost,
+    land_prompts,
+    missing_ranges,
+    retired_up_to,
+)
 
 ENOUGH_BYTES = 64 * 2**20
 """Message bodies read into memory at once, about: prompts may have megabytes each."""
@@ -187,7 +194,8 @@ def land_partition(
         if span is not None and stream_created not in (None, state.created):
             return write_off([span], stream_created or 0, "recreated")
         if span is not None:
-            spans = [(span[0], min(span[1], state.last_seq))]
+            floor = retired_up_to(foundry.warehouse, state.name, state.created)
+            spans = [(max(span[0], floor + 1), min(span[1], state.last_seq))]
         else:
             spans = missing_since_first(foundry.warehouse, state)
         landed = LandingReport()
@@ -241,4 +249,5 @@ def missing_since_first(warehouse: Warehouse, state: StreamState) -> list[tuple[
         {"stream": state.name, "created": state.created},
     )
     first = state.first_seq if found["first_seq"] is None else min(found["first_seq"], state.first_seq)
+    first = max(first, retired_up_to(warehouse, state.name, state.created) + 1)
     return missing_ranges(warehouse, state.name, state.created, first, state.last_seq)

@@ -10,8 +10,9 @@ from typing import Any
 import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
-from model_foundry.defs.analytics.checks import lake_checks
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
+from model_foundry.defs.lake.assets import lake_assets, lake_schedules
+from model_foundry.defs.lake.checks import lake_checks
 from model_foundry.defs.prompts.assets import prompt_assets
 from model_foundry.defs.prompts.externals import external_assets
 from model_foundry.defs.prompts.schedules import reconciliation_for
@@ -28,17 +29,21 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
         resource_overrides: resources by key, put in place of the real ones; the seam for tests.
     """
     job, figures = answer_prompts_job(), figures_job()
+    upkeep, upkeep_jobs = lake_schedules()
     return dg.Definitions(
-        assets=[*external_assets(foundry.config), *prompt_assets(foundry.config), *analytics_assets()],
+        assets=[
+            *external_assets(foundry.config),
+            *prompt_assets(foundry.config),
+            *analytics_assets(),
+            *lake_assets(),
+        ],
         asset_checks=lake_checks(),
-        jobs=[job, figures],
+        jobs=[job, figures, *upkeep_jobs],
         sensors=[prompt_sensor_for(job)],
-        schedules=[reconciliation_for(job), figures_schedule(figures)],
+        schedules=[reconciliation_for(job), figures_schedule(figures), *upkeep],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),
-            "lake": LakeResource(
-                config_file=str(foundry.config_file), database=str(foundry.config.data_dir / "catalog.sqlite")
-            ),
+            "lake": LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label),
             **(resource_overrides or {}),
         },
         # steps share the run's process: a step of its own would pay the whole import again

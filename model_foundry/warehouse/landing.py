@@ -187,6 +187,12 @@ def last_attempts(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, int
     return {row["job_id"]: row["attempt"] for row in found}
 
 
+def retired_up_to(warehouse: Warehouse, stream: str, stream_created: int) -> int:
+    """The sequence up to which a stream's messages were forgotten on purpose; 0 when none were."""
+    params = {"stream": stream, "stream_created": stream_created}
+    return warehouse.rows(sql_text("landing", "retired_up_to"), params)[0]["to_seq"] or 0
+
+
 def missing_ranges(
     warehouse: Warehouse, stream: str, stream_created: int, first_seq: int, last_seq: int
 ) -> list[tuple[int, int]]:

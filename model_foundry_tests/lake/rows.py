@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -81,13 +82,14 @@ def finish(warehouse: Warehouse, *attempts: tuple[Job, Completion], run_id: str 
         JobOutcome(job.job_id, c.status, c.error_kind, c.error_message, c.attempt, datetime.now(UTC))
         for job, c in attempts
     ]
-    for lane in {job.lane for job, _ in attempts}:
+    for day, lane in {(job.partition_date, job.lane) for job, _ in attempts}:
+        where = [(job.partition_date, job.lane) == (day, lane) for job, _ in attempts]
         record_completions(
             warehouse,
-            [a for a in attempts if a[0].lane == lane],
-            [o for o, (job, _) in zip(outcomes, attempts, strict=True) if job.lane == lane],
+            list(itertools.compress(attempts, where)),
+            list(itertools.compress(outcomes, where)),
             lane=lane,
-            partition_date=TODAY,
+            partition_date=day,
             run_id=run_id,
         )
 

@@ -8,6 +8,7 @@ where
     not (
         (m.outcome = 'job' and (j.stream, j.stream_created, j.seq) = (m.stream, m.stream_created, m.seq))
         or (m.outcome = 'duplicate' and j.job_id is not null)
+        or (m.outcome = 'duplicate' and m.stream in (select stream from retired_messages)) -- its job is forgotten
         or (m.outcome = 'reject' and r.reason is not null)
     ) is true
 union all

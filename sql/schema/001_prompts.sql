@@ -165,3 +165,12 @@ create table lost_messages (
     run_id varchar not null,
     noticed_at timestamptz not null
 );
+
+-- Up to which sequence a stream's messages were forgotten on purpose (lake.retention_days): what lies before is not
+-- missing. The greatest to_seq of a stream counts.
+create table retired_messages (
+    stream varchar not null,
+    stream_created bigint not null,
+    to_seq bigint not null,
+    retired_at timestamptz not null
+);

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from model_foundry.embedded.nats import nats_server_binary
 from model_foundry.errors import FoundryError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.runtime import Foundry
+from model_foundry.warehouse import invariants
+from model_foundry.warehouse.catalogs import SqliteCatalog
+from model_foundry.warehouse.maintenance import backups_folder
 from model_foundry.warehouse.sql_files import sql_text
 
 MIN_FREE_BYTES = 2 * 2**30
@@ -47,10 +51,16 @@ class Finding:
     todo: str = ""
 
 
-def doctor(as_json: JsonOption = False, config: ConfigOption = None) -> None:
+def doctor(
+    lake: Annotated[
+        bool, typer.Option("--lake", help="Look at the lake alone, and verify every invariant of it.")
+    ] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
     """Check config, NATS, workers, lake, Dagster, versions; say what to do about each fault. Exit 1 on a fault."""
     findings: list[Finding] = []
-    for finding in examine(config):
+    for finding in examine_lake(config) if lake else examine(config):
         findings.append(finding)
         if not as_json:
             _print(finding)
@@ -81,6 +91,46 @@ def examine(config: ConfigOption) -> Iterator[Finding]:
     yield from _guarded("workers", lambda: _workers(foundry))
     yield from _guarded("lake", lambda: _lake(foundry))
     yield from _dagster(foundry)
+
+
+def examine_lake(config: ConfigOption) -> Iterator[Finding]:
+    """Every invariant of the lake, its size, and the newest backup."""
+    foundry = Foundry.load(config)
+    yield from _guarded("lake", lambda: _lake(foundry))
+    yield from _guarded("invariants", lambda: _invariants(foundry))
+    yield from _guarded("size", lambda: _lake_size(foundry))
+    yield from _backups(foundry)
+
+
+def _invariants(foundry: Foundry) -> Iterator[Finding]:
+    for found in invariants.examine(foundry.warehouse):
+        if not found.broken:
+            yield Finding(found.name, "ok", found.meaning)
+            continue
+        shown = f"not so for {found.broken}, for example {found.example}"
+        file = f"sql/checks/{found.name}.sql"
+        todo = f"see them all: foundry sql -f {file}" if found.name in invariants.INVARIANTS else "restore the files"
+        yield Finding(found.name, "fault", f"{found.meaning}: {shown}", todo)
+
+
+def _lake_size(foundry: Foundry) -> Iterator[Finding]:
+    rows = foundry.warehouse.show("lake_sizes")
+    files, size_bytes = sum(r["files"] for r in rows), sum(r["bytes"] for r in rows)
+    [snapshots] = foundry.warehouse.show("lake_snapshots_count")
+    detail = (
+        f"{files} data files, {size_bytes / 2**20:.1f} MiB, {snapshots['n']} snapshots since {snapshots['since']:%F %T}"
+    )
+    yield Finding("size", "ok", detail)
+
+
+def _backups(foundry: Foundry) -> Iterator[Finding]:
+    catalog = foundry.warehouse.catalog
+    if isinstance(catalog, SqliteCatalog):
+        files = sorted(backups_folder(catalog).glob("catalog-*.sqlite"))
+        if files:
+            yield Finding("backup", "ok", f"{len(files)} of the catalog, the newest {files[-1]}")
+        else:
+            yield Finding("backup", "warn", "none of the catalog yet", "materialize lake_backup, or wait for tonight")
 
 
 def _print(finding: Finding) -> None:
@@ -182,14 +232,13 @@ def _lake(foundry: Foundry) -> Iterator[Finding]:
     rows = foundry.warehouse.rows("select status, count(*) as jobs from jobs group by status order by jobs desc")
     counts = ", ".join(f"{row['jobs']} {row['status']}" for row in rows) or "no jobs yet"
     yield Finding("lake", "ok", f"{foundry.config.lake.catalog} catalog in {foundry.config.data_dir}: {counts}")
-    offending = foundry.warehouse.rows(sql_text("checks", "every_message_is_accounted_for"))
-    if offending:
-        yield Finding(
-            "lake",
-            "fault",
-            f"{len(offending)} messages are not accounted for",
-            "foundry sql -f sql/checks/every_message_is_accounted_for.sql shows them",
-        )
+    for check, meaning in (
+        ("every_message_is_accounted_for", "landed messages are not accounted for"),
+        ("no_message_was_lost", "ranges of messages were dropped by the stream before they were read"),
+    ):
+        offending = foundry.warehouse.rows(sql_text("checks", check))
+        if offending:
+            yield Finding("lake", "fault", f"{len(offending)} {meaning}", f"foundry sql -f sql/checks/{check}.sql")
 
 
 def _dagster(foundry: Foundry) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""The lake's own upkeep as assets: compaction, retention, backups."""

@@ -1,0 +1,30 @@
+-- Which natural keys stand more than once? DuckLake has no primary keys; the writer lock and the anti-joins keep these.
+select 'jobs' as table_name, job_id as key, count(*) as times
+from jobs
+group by job_id
+having count(*) > 1
+union all
+select 'completions', job_id || ' attempt ' || attempt, count(*)
+from completions
+group by job_id, attempt
+having count(*) > 1
+union all
+select 'rejects', stream || ' ' || seq, count(*)
+from rejects
+group by stream, stream_created, seq, published_at
+having count(*) > 1
+union all
+select 'job_results', job_id || ' finished ' || finished_at, count(*)
+from job_results
+group by job_id, finished_at
+having count(*) > 1
+union all
+select 'job_claims', job_id, count(*)
+from job_claims
+group by job_id
+having count(*) > 1
+union all
+select 'ingest_ledger', stream || ' ' || lane || ' ' || partition_date || ' ' || from_seq || '-' || to_seq, count(*)
+from ingest_ledger
+group by stream, stream_created, lane, partition_date, from_seq, to_seq
+having count(*) > 1;
