@@ -182,7 +182,9 @@ class Warehouse:
                 if "creating a new DuckLake is explicitly disabled" in text:
                     raise _NoLakeError from None
                 if at is not None and "snapshot" in text.lower():
-                    raise LakeError(f"the lake has no snapshot of {at}: {text}") from error
+                    raise LakeError(
+                        f"the lake has no snapshot of {at}", hint="foundry sql --snapshots lists them."
+                    ) from error
                 busy = "locked" in text.lower() or "busy" in text.lower()
                 if not busy or attempt == OPEN_ATTEMPTS - 1:
                     raise LakeError(

@@ -20,7 +20,7 @@ TABLE = (
     "(kind varchar, version integer, name varchar, checksum varchar, applied_at timestamptz)"
 )
 BASE_VIEWS = ("last_attempts",)
-"""Views that other views read, made first."""
+"""Views that macros and other views read, made first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,10 @@ def apply(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _views() -> str:
-    """The statements that make every view and macro."""
-    views = sorted(sql_files.sql_files("views"), key=lambda file: (file.stem not in BASE_VIEWS, file.stem))
-    text = "".join(f"create or replace view {f.stem} as\n{f.read_text(encoding='utf-8')};\n" for f in views)
-    return text + "".join(file.read_text(encoding="utf-8") for file in sql_files.sql_files("macros"))
+    """The statements that make every view and macro: base views, then macros, then the views that read both."""
+    texts = {
+        f.stem: f"create or replace view {f.stem} as\n{f.read_text('utf-8')};\n" for f in sql_files.sql_files("views")
+    }
+    base = [texts.pop(name) for name in BASE_VIEWS]
+    macros = [file.read_text("utf-8") for file in sql_files.sql_files("macros")]
+    return "".join([*base, *macros, *texts.values()])

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from model_foundry.errors import LakeError
 from model_foundry.records import ErrorKind, JobStatus
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_folder, sql_text
@@ -12,6 +19,17 @@ from model_foundry_tests.builders import NOW
 from model_foundry_tests.lake.rows import TODAY, a_job, a_reject, an_attempt, answered, finish, land
 
 SQL_FILES = sorted(f for kind in ("views", "queries", "show", "checks") for f in (sql_folder() / kind).glob("*.sql"))
+SECONDS = st.floats(0.001, 1000)
+JOBS = st.lists(
+    st.tuples(
+        st.sampled_from(["code", "japanese"]),
+        st.sampled_from(["moon", "card"]),
+        SECONDS,
+        st.sampled_from(["answered", "cold", "failed", "pending"]),
+    ),
+    min_size=1,
+    max_size=150,
+)
 PARAMS = {
     "run_id": "run-1",
     "day": TODAY,
@@ -141,3 +159,89 @@ def test_a_figure_that_can_not_be_is_found(lake: Warehouse, damage: str) -> None
     with lake.writer() as writing:
         writing.execute(f"update completions set {damage} where job_id = 'job-1'")
     assert [row["job_id"] for row in lake.rows(check)] == ["job-1"]
+
+
+@given(JOBS)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_figures_are_those_that_numpy_computes(
+    shared_lake: Warehouse, found: list[tuple[str, str, float, str]]
+) -> None:
+    """domain_latency and worker_mix against the same numbers computed with pandas and numpy from the raw input."""
+    with shared_lake.writer() as writing:
+        for table in ("jobs", "completions", "stream_messages", "ingest_ledger", "rejects"):
+            writing.execute(f"delete from {table}")
+    jobs = [a_job(seq, domain=domain) for seq, (domain, *_) in enumerate(found, 1)]
+    land(shared_lake, *jobs)
+    attempts = []
+    for job, (_, worker, seconds, outcome) in zip(jobs, found, strict=True):
+        if outcome == "failed":
+            attempts.append((job, an_attempt(job, worker=worker, status=JobStatus.FAILED, e2e_s=None)))
+        elif outcome != "pending":
+            attempts.append((job, an_attempt(job, worker=worker, e2e_s=seconds, cold=outcome == "cold")))
+    finish(shared_lake, *attempts)
+
+    table = pd.DataFrame(found, columns=["domain", "worker", "seconds", "outcome"])
+    for domain, rows in table.groupby("domain"):
+        row = latency(shared_lake)[str(domain)]
+        warm = rows.seconds[rows.outcome == "answered"].to_numpy()
+        ended = (rows.outcome != "pending").sum()
+        assert (row["jobs"], row["n"], row["pending"]) == (len(rows), len(warm), (rows.outcome == "pending").sum())
+        failed = (rows.outcome == "failed").sum()
+        assert row["error_rate"] == (pytest.approx(failed / ended) if ended else None)
+        assert row["p50_e2e_s"] == (pytest.approx(np.quantile(warm, 0.5)) if len(warm) else None)
+        assert row["avg_e2e_s"] == (pytest.approx(warm.mean()) if len(warm) else None)
+        assert row["p95_e2e_s"] == (pytest.approx(np.quantile(warm, 0.95)) if len(warm) >= 59 else None)
+    warm_rows = table[table.outcome == "answered"].sort_values("seconds", ascending=False)
+    slowest = warm_rows.seconds.to_numpy()[: math.ceil(len(warm_rows) / 20)]
+    for row in shared_lake.rows("from worker_mix where level = 'all'"):
+        own = warm_rows[warm_rows.worker == row["worker"]].seconds
+        assert (row["n"], row["pooled_n"]) == (len(own), len(warm_rows))
+        assert row["slow_n"] <= (own >= slowest.min()).sum()
+        assert row["p50_e2e_s"] == pytest.approx(np.quantile(own, 0.5))
+
+
+def test_latency_over_a_window_takes_what_was_published_in_it(lake: Warehouse) -> None:
+    """Job n was published n seconds after half past nine."""
+    answered(lake, [1.0, 2.0, 3.0, 4.0], domain="code")
+    window = {"a": NOW + timedelta(seconds=2), "b": NOW + timedelta(seconds=4)}
+    query = "from domain_latency_between($a, $b) where level = 'domain'"
+    [row] = lake.rows(query, window)
+    assert (row["n"], row["avg_e2e_s"]) == (2, 2.5)
+
+
+def test_the_lake_can_be_read_as_it_was(lake: Warehouse) -> None:
+    answered(lake, [1.0, 1.0], domain="code")
+    [then] = lake.rows("select max(snapshot_id) as n from ducklake_snapshots(current_database())")
+    moment = datetime.now(UTC)
+    answered(lake, [9.0, 9.0], domain="code", first_seq=10)
+    query = "select n, p50_e2e_s from domain_latency where level = 'domain'"
+    assert lake.rows(query) == [{"n": 4, "p50_e2e_s": 5.0}]
+    assert lake.rows(query, at=then["n"]) == lake.rows(query, at=moment) == [{"n": 2, "p50_e2e_s": 1.0}]
+    for never in (99_999, datetime(2020, 1, 1, tzinfo=UTC)):
+        with pytest.raises(LakeError, match="no snapshot"):
+            lake.rows(query, at=never)
+
+
+def test_a_timeline_is_in_order_and_names_the_gaps(lake: Warehouse) -> None:
+    job = a_job(1, correlation_id="s")
+    land(lake, job)
+    sent, ended = job.published_at + timedelta(seconds=3), job.published_at + timedelta(seconds=8)
+    finish(lake, (job, an_attempt(job, sent_at=sent, finished_at=ended)))
+    rows = lake.rows("from session_timeline where correlation_id = 's' order by happened_at")
+    assert [(r["moment"], r["gap_s"]) for r in rows] == [("published", None), ("sent", 3.0), ("ended", 5.0)]
+
+
+def test_a_day_is_compared_with_that_domains_day_before(lake: Warehouse) -> None:
+    answered(lake, [1.0, 1.0], domain="code", partition_date=TODAY - timedelta(days=3))
+    answered(lake, [1.1], domain="code", first_seq=10)
+    first, second = lake.rows("from day_over_day where domain = 'code' order by partition_date")
+    assert (first["jobs_change"], second["jobs_change"]) == (None, -1)
+    assert second["p50_change"] == pytest.approx(0.1)
+
+
+def test_models_are_compared_over_all_and_by_worker(lake: Warehouse) -> None:
+    answered(lake, [1.0, 3.0])
+    answered(lake, [5.0], worker="card", first_seq=10)
+    rows = {(r["level"], r["worker"]): r for r in lake.rows("from model_comparison")}
+    assert rows["model", None]["p50_e2e_s"] == 3.0
+    assert (rows["model_worker", "moon"]["n"], rows["model_worker", "card"]["p50_e2e_s"]) == (2, 5.0)

@@ -4,4 +4,5 @@ select
     j.correlation_id, j.status, j.error_kind, j.error_message, j.attempts, j.duplicates, c.worker, c.queue_s, c.ttft_s,
     c.e2e_s, c.prompt_tokens, c.completion_tokens, c.decode_tps, c.finish_reason, j.prompt, c.text, j.route_reason
 from jobs as j
-left join completions as c on j.job_id = c.job_id and j.attempts = c.attempt
+left join completions as c
+    on j.partition_date = c.partition_date and j.job_id = c.job_id and j.attempts = c.attempt

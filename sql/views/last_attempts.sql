@@ -7,4 +7,5 @@ select
     c.unattributed_s, c.prefill_tps, c.decode_tps, c.cold, c.prompt_tokens, c.completion_tokens,
     j.status = 'answered' and c.cold is not true as counted
 from jobs as j
-left join completions as c on j.job_id = c.job_id and j.attempts = c.attempt
+left join completions as c
+    on j.partition_date = c.partition_date and j.job_id = c.job_id and j.attempts = c.attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from model_foundry.cli.output import (
     rows_table,
 )
 from model_foundry.runtime import Foundry
-from model_foundry.warehouse.sql_files import sql_folder
+from model_foundry.warehouse.sql_files import sql_folder, sql_text
 
 
 def sql(
@@ -28,11 +29,18 @@ def sql(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the SQL from a file.", exists=True)] = None,
     example: Annotated[str | None, typer.Option("--example", "-e", help="Run a worked example by name.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the worked examples and the views.")] = False,
+    at: Annotated[
+        str | None, typer.Option("--at", help="The lake as it was: a time (2026-12-01T09:00Z) or a snapshot's number.")
+    ] = None,
+    snapshots: Annotated[bool, typer.Option("--snapshots", help="List the snapshots that --at can name.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Run SQL on the lake, read-only, or open a prompt. Readers never wait for writers."""
     foundry = Foundry.load(config)
+    when = _moment(at)
+    if snapshots:
+        query = sql_text("show", "lake_snapshots")
     if examples:
         _list_examples(as_json)
         return
@@ -47,15 +55,29 @@ def sql(
     elif query == "-":
         query = typer.get_text_stream("stdin").read()
     if query is None:
-        _prompt(foundry)
-    elif not _run(foundry, query, as_json):
+        _prompt(foundry, when)
+    elif not _run(foundry, query, as_json, when):
         raise typer.Exit(1)
 
 
-def _run(foundry: Foundry, query: str, as_json: bool) -> bool:
+def _moment(text: str | None) -> datetime | int | None:
+    """What ``--at`` names."""
+    if text is None:
+        return None
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "a time as 2026-12-01T09:00Z, or a snapshot's number (foundry sql --snapshots)"
+        raise typer.BadParameter(f"{text!r}; allowed: {allowed}", param_hint="--at") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _run(foundry: Foundry, query: str, as_json: bool, at: datetime | int | None = None) -> bool:
     """Runs one query and prints its rows; False after a query that DuckDB refused, whose words are printed."""
     try:
-        rows = foundry.warehouse.rows(query)
+        rows = foundry.warehouse.rows(query, at=at)
     except duckdb.Error as error:
         errors.print(f"[bold red]error:[/] {str(error).replace('[', chr(92) + '[')}")
         return False
@@ -66,7 +88,7 @@ def _run(foundry: Foundry, query: str, as_json: bool) -> bool:
     return True
 
 
-def _prompt(foundry: Foundry) -> None:
+def _prompt(foundry: Foundry, at: datetime | int | None) -> None:
     """A prompt: statements end with a semicolon; each one sees the newest snapshot."""
     import readline  # noqa: F401 (line editing and history for input())
 
@@ -83,14 +105,14 @@ def _prompt(foundry: Foundry) -> None:
             lines.clear()
             continue
         if lines[-1].rstrip().endswith(";"):
-            _run(foundry, "\n".join(lines), as_json=False)
+            _run(foundry, "\n".join(lines), as_json=False, at=at)
             lines.clear()
 
 
 def _list_examples(as_json: bool) -> None:
     rows = [
         (kind, path.stem, _question(path))
-        for kind, folder in (("view", "views"), ("example", "queries"))
+        for kind, folder in (("view", "views"), ("macro", "macros"), ("example", "queries"))
         for path in sorted((sql_folder() / folder).glob("*.sql"))
     ]
     if as_json:

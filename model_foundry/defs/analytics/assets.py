@@ -40,6 +40,12 @@ def analytics_assets() -> list[dg.AssetsDefinition]:
             show_all,
         ),
         _view_asset(
+            "model_comparison",
+            "Which model answers best, and where? How often, how fast, how many tokens a second, by model and by "
+            "model × worker.",
+            show_all,
+        ),
+        _view_asset(
             "model_throughput",
             "How many tokens a second does each worker read (PP) and write (TG), by model? "
             "From the server's own counts.",
