@@ -91,12 +91,19 @@ class Warehouse:
             what: what is being done, told to those who wait too long.
 
         Raises:
-            LakeError: when the lock can't be had in time (the message says who holds it), or the catalog is broken.
+            LakeError: when the lock can't be had in time (the message says who holds it), the catalog is broken, or
+                the disk is full.
         """
         with self.locked(what) as connection:
-            connection.execute("begin transaction")
-            yield connection
-            connection.execute("commit")
+            try:
+                connection.execute("begin transaction")
+                yield connection
+                connection.execute("commit")
+            except (duckdb.IOException, duckdb.TransactionException) as error:
+                raise LakeError(
+                    f"the lake in {self.data_dir} can't be written to ({what}): {error}",
+                    hint="Nothing of it was written. Is the disk full? 'foundry doctor' tells; then run again.",
+                ) from error
 
     @contextmanager
     def locked(self, what: str) -> Iterator[duckdb.DuckDBPyConnection]:

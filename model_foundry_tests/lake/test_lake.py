@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import duckdb
@@ -65,44 +60,6 @@ def test_a_writer_that_waits_too_long_says_who_holds_the_lock(lake: Warehouse) -
         other.writer(),
     ):
         pass
-
-
-WRITER = """
-import sys, time
-from pathlib import Path
-from model_foundry.config import LakeConfig
-from model_foundry.warehouse.lake import Warehouse
-from model_foundry_tests.lake.rows import a_job, land
-lake = Warehouse(Path(sys.argv[1]), LakeConfig.model_validate_json(sys.argv[2]))
-for seq in range(int(sys.argv[3]), 10**9, 2):
-    land(lake, a_job(seq), a_job(seq + 1))
-    print(seq + 1, flush=True)
-"""
-
-
-def test_a_writer_that_is_killed_loses_nothing_it_committed_and_blocks_nobody(lake: Warehouse) -> None:
-    """Five times: kill -9 at a random moment; what was acknowledged is there, and nothing is there by half."""
-    random.seed(7)
-    acknowledged, first = 0, 1
-    for _ in range(5):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(lake.data_dir), lake.config.model_dump_json(), str(first)],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as writer:
-            assert writer.stdout is not None
-            acknowledged = int(writer.stdout.readline())
-            time.sleep(random.uniform(0, 0.4))
-            writer.send_signal(signal.SIGKILL)
-            rest = writer.stdout.read().split()
-            acknowledged = int(rest[-1]) if rest else acknowledged
-        [found] = lake.rows(
-            "select (select max(seq) from jobs) as newest, (select count(*) from jobs) as jobs, "
-            "(select count(*) from stream_messages) as messages, (select sum(jobs) from ingest_ledger) as booked"
-        )
-        assert found["newest"] >= acknowledged
-        assert found["jobs"] == found["messages"] == found["booked"] == found["newest"]
-        first = found["newest"] + 1
 
 
 def copied_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
