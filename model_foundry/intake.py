@@ -11,6 +11,7 @@ simply run again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -25,15 +26,17 @@ from model_foundry.routing import partition_date, route
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.landing import (
+    Incoming,
     IngestRange,
     LandingReport,
+    incoming,
     land_lost,
     land_prompts,
     missing_ranges,
     retired_up_to,
 )
 
-ENOUGH_BYTES = 64 * 2**20
+ENOUGH_BYTES = 16 * 2**20
 """Message bodies read into memory at once, about: prompts may have megabytes each."""
 
 
@@ -189,6 +192,9 @@ def land_partition(
         name = foundry.config.streams.prompts.name
         return LandingReport(lost=land_lost(foundry.warehouse, name, created, spans, reason=reason, run_id=run_id))
 
+    def land(batch: Incoming, gone: Sequence[tuple[int, int]]) -> LandingReport:
+        return land_prompts(foundry.warehouse, batch) + write_off(gone, batch.range_.stream_created, "dropped")
+
     async def read_and_land(js: JetStream) -> LandingReport:
         state = await js.ensure_stream(foundry.config.streams.prompts)
         if span is not None and stream_created not in (None, state.created):
@@ -199,22 +205,25 @@ def land_partition(
         else:
             spans = missing_since_first(foundry.warehouse, state)
         landed = LandingReport()
+        landing: asyncio.Task[LandingReport] | None = None
         for first, last in spans:
             while first <= last:
                 messages, read_to = await read_some(js, state, first, last)
+                gone = await _gone(js, state, gaps(first, read_to, (m.seq for m in messages)))
+                # this chunk lands in a thread while the next one is read: DuckDB does not hold Python's lock
                 mine = part_of(config, read_batch(config, messages), day, lane)
-                landed += land_prompts(
-                    foundry.warehouse,
+                batch = incoming(
                     mine.jobs,
                     mine.rejects,
                     range_=IngestRange(state.name, state.created, lane, day, first, read_to),
                     run_id=run_id,
                     config_digest=config.routing_digest(),
                 )
-                gone = await _gone(js, state, gaps(first, read_to, (m.seq for m in messages)))
-                landed += write_off(gone, state.created, "dropped")
+                if landing is not None:
+                    landed += await landing
+                landing = asyncio.create_task(asyncio.to_thread(land, batch, gone))
                 first = read_to + 1
-        return landed
+        return landed if landing is None else landed + await landing
 
     return with_jetstream(foundry.nats, read_and_land)
 

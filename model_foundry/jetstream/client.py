@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -307,43 +308,61 @@ class JetStream:
         """
         state = stream if isinstance(stream, StreamState) else await self.stream_state(stream)
         messages: list[StreamMessage] = []
-        while from_seq <= to_seq:
+        left_bytes = math.inf if enough_bytes is None else enough_bytes
+        while from_seq <= to_seq and left_bytes > 0:
             batch = await self._batch(state, from_seq, min(BATCH_MESSAGES, to_seq - from_seq + 1))
-            messages += [m for m in batch if m.seq <= to_seq]
-            if not batch or (enough_bytes is not None and sum(len(m.data) for m in messages) >= enough_bytes):
+            if not batch:
                 break
+            messages += [m for m in batch if m.seq <= to_seq]
+            left_bytes -= sum(len(m.data) for m in batch)
             from_seq = batch[-1].seq + 1
         return messages
 
     async def _batch(self, state: StreamState, seq: int, count: int) -> list[StreamMessage]:
         """One batch from a sequence on; empty when the stream holds nothing there or later."""
         request = json.dumps({"seq": seq, "batch": count, "max_bytes": BATCH_BYTES}).encode()
-        inbox, queue = self._client.new_inbox(), asyncio.Queue[Msg]()
-        subscription = await self._client.subscribe(inbox, cb=queue.put, pending_msgs_limit=-1, pending_bytes_limit=-1)
         messages: list[StreamMessage] = []
+        end: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def take(reply: Msg) -> None:
+            """Gathers messages as they come; anything else is the end."""
+            raw = _raw_headers(reply)
+            found = parse_direct(state, raw, reply.data)
+            if found is not None:
+                messages.append(found)
+            elif not end.done():
+                end.set_result(raw)
+
+        inbox = self._client.new_inbox()
+        subscription = await self._client.subscribe(inbox, cb=take, pending_msgs_limit=-1, pending_bytes_limit=-1)
         try:
             await self._client.publish(f"$JS.API.DIRECT.GET.{state.name}", request, reply=inbox)
-            while True:
-                reply = await asyncio.wait_for(queue.get(), REPLY_TIMEOUT_S)
-                raw = _raw_headers(reply)
-                found = parse_direct(state, raw, reply.data)
-                if found is not None:
-                    messages.append(found)
-                    continue
-                status = raw[9:12].decode("ascii", "replace")
-                if status in ("204", "404"):  # end of batch; nothing at or after the sequence
-                    return messages
-                if status == "503":
-                    raise StreamError(
-                        f"stream {state.name} does not answer direct gets",
-                        hint=f"Allow them: nats stream edit {state.name} --allow-direct",
-                    )
-                raise StreamError(f"reading stream {state.name} from {seq}: {raw[9:80].decode('utf-8', 'replace')}")
+            raw = await self._end_of(end, messages)
         except (nats.errors.Error, TimeoutError) as error:
             raise self._no_answer(error) from None
         finally:
             with contextlib.suppress(nats.errors.Error):
                 await subscription.unsubscribe()
+        status = raw[9:12].decode("ascii", "replace")
+        if status in ("204", "404"):  # end of batch; nothing at or after the sequence
+            return messages
+        if status == "503":
+            raise StreamError(
+                f"stream {state.name} does not answer direct gets",
+                hint=f"Allow them: nats stream edit {state.name} --allow-direct",
+            )
+        raise StreamError(f"reading stream {state.name} from {seq}: {raw[9:80].decode('utf-8', 'replace')}")
+
+    @staticmethod
+    async def _end_of(end: asyncio.Future[bytes], messages: Sequence[StreamMessage]) -> bytes:
+        """Waits for the end of a batch for as long as messages keep coming."""
+        while True:
+            seen = len(messages)
+            done, _ = await asyncio.wait({end}, timeout=REPLY_TIMEOUT_S)
+            if done:
+                return end.result()
+            if len(messages) == seen:
+                raise TimeoutError
 
     async def wait_for_messages(
         self, stream: str, after_seq: int, timeout_s: float, *, linger_s: float = 0.15
@@ -476,18 +495,18 @@ def parse_direct(state: StreamState, raw: bytes, data: bytes) -> StreamMessage |
     start = raw.rfind(b"Nats-Stream: ")
     if start < 0:
         return None
-    server = dict(_header_lines(raw[start:]))
-    if "Nats-Sequence" not in server:
+    server = dict(line.split(b": ", 1) for line in raw[start:].split(b"\r\n") if b": " in line)
+    if b"Nats-Sequence" not in server:
         return None
     first_line = raw.find(b"\r\n") + 2
     user = raw[first_line:start] if raw.startswith(b"NATS/1.0") else b""
     return StreamMessage(
         stream=state.name,
         stream_created=state.created,
-        seq=int(server["Nats-Sequence"]),
-        subject=server.get("Nats-Subject", ""),
-        published_at=_timestamp(server["Nats-Time-Stamp"]),
-        headers=tuple(_header_lines(user)),
+        seq=int(server[b"Nats-Sequence"]),
+        subject=_text(server.get(b"Nats-Subject", b"")),
+        published_at=_timestamp(server[b"Nats-Time-Stamp"].decode()),
+        headers=tuple(_header_lines(user)) if user else (),
         data=data,
     )
 

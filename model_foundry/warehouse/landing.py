@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, date, datetime
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -52,23 +53,34 @@ class LandingReport:
         return LandingReport(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-def land_prompts(
-    warehouse: Warehouse,
-    jobs: Sequence[Job],
-    rejects: Sequence[Reject],
-    *,
-    range_: IngestRange,
-    run_id: str,
-    config_digest: str,
-) -> LandingReport:
-    """Lands messages of one partition and the ledger row of their range, together."""
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """Messages of one partition's range, ready to be landed: see :func:`incoming`."""
+
+    table: pa.Table
+    range_: IngestRange
+    run_id: str
+    config_digest: str
+    now: datetime
+
+
+def incoming(
+    jobs: Sequence[Job], rejects: Sequence[Reject], *, range_: IngestRange, run_id: str, config_digest: str
+) -> Incoming:
+    """Prepares messages for landing. Apart from it because this needs Python's lock, and the landing does not."""
     now = datetime.now(UTC)
-    common = {"run_id": run_id, "landed_at": now}
-    rows = [_job_row(job) | common for job in jobs]
-    rows += [_reject_row(reject, range_) | common for reject in rejects]
-    params = asdict(range_) | {"run_id": run_id, "now": now, "config_digest": config_digest}
+    table = pa.concat_tables(
+        [_jobs_table(jobs), pa.Table.from_pylist([_reject_row(r, range_) for r in rejects], INCOMING)]
+    )
+    return Incoming(table, range_, run_id, config_digest, now)
+
+
+def land_prompts(warehouse: Warehouse, batch: Incoming) -> LandingReport:
+    """Lands messages of one partition and the ledger row of their range, together."""
+    range_ = batch.range_
+    params = asdict(range_) | {"run_id": batch.run_id, "now": batch.now, "config_digest": batch.config_digest}
     with warehouse.writer(f"land {range_.lane} {range_.from_seq}-{range_.to_seq}") as connection:
-        connection.register("incoming", pa.Table.from_pylist(rows, schema=INCOMING))
+        connection.register("incoming", batch.table)
         [counts] = rows_of(run_script(connection, sql_text("landing", "land_prompts"), params))
     return LandingReport(**counts)
 
@@ -207,24 +219,32 @@ def missing_ranges(
 # -- records to rows and back, pure --------------------------------------------------------------------------------
 
 
-def content_digest(job: Job) -> str:
+_JOB_FIELDS = tuple(Job.__dataclass_fields__)
+_job_values = attrgetter(*_JOB_FIELDS)
+_JSON_FIELDS = ("messages", "params", "metadata", "extra", "notes")
+
+
+def _jobs_table(jobs: Sequence[Job]) -> pa.Table:
+    """The jobs as rows of ``INCOMING``, built by columns: a thousand at a time, that is three times as fast."""
+    if not jobs:
+        return INCOMING.empty_table()
+    columns: dict[str, Sequence[Any]] = dict(zip(_JOB_FIELDS, zip(*map(_job_values, jobs), strict=True), strict=True))
+    for name in _JSON_FIELDS:
+        columns[name] = [None if value is None else _json(value) for value in columns[name]]
+    columns["content_digest"] = [
+        _content_digest(job, messages, params)
+        for job, messages, params in zip(jobs, columns["messages"], columns["params"], strict=True)
+    ]
+    columns["kind"] = ["job"] * len(jobs)
+    arrays = [pa.array(columns.get(field.name, [None] * len(jobs)), field.type) for field in INCOMING]
+    return pa.Table.from_arrays(arrays, schema=INCOMING)
+
+
+def _content_digest(job: Job, messages: str, params: str) -> str:
     """What must be the same for two messages of one job id not to be in conflict: what is asked, and of whom."""
-    content = {
-        "messages": job.messages,
-        "params": job.params,
-        "model": job.model if job.error_kind is None else None,
-        "role": job.role,
-        "capability": job.capability,
-        "reply_to": job.reply_to,
-    }
-    return sha256(_json(content).encode()).hexdigest()[:32]
-
-
-def _job_row(job: Job) -> dict[str, Any]:
-    row = {name: getattr(job, name) for name in Job.__dataclass_fields__}
-    for name in ("messages", "params", "metadata", "extra", "notes"):
-        row[name] = None if row[name] is None else _json(row[name])
-    return row | {"kind": "job", "content_digest": content_digest(job)}
+    model = job.model if job.error_kind is None else None
+    content = "\0".join((messages, params, model or "", job.role or "", job.capability or "", job.reply_to or ""))
+    return sha256(content.encode()).hexdigest()[:32]
 
 
 def _reject_row(reject: Reject, range_: IngestRange) -> dict[str, Any]:
@@ -265,6 +285,8 @@ def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
+    if not value and isinstance(value, dict | list | tuple):  # most are
+        return "{}" if isinstance(value, dict) else "[]"
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
@@ -338,8 +360,7 @@ INCOMING = pa.schema(
         *((name, _TEXT) for name in ("reply_to", "metadata", "traceparent", "extra", "notes", "route_reason")),
         *((name, _TEXT) for name in ("content_digest", "status", "error_kind", "error_message", "headers")),
         ("bytes", pa.binary()),
-        *((name, _TEXT) for name in ("reason", "run_id")),
-        ("landed_at", _TIME),
+        ("reason", _TEXT),
     ]
 )
 """A stream message on its way in: a job's columns, or a reject's."""

@@ -11,7 +11,7 @@ from typing import Any
 from model_foundry.records import Completion, Job, JobOutcome, JobStatus, PromptEnvelope, Reject, Timings
 from model_foundry.routing import route
 from model_foundry.warehouse.lake import Warehouse
-from model_foundry.warehouse.landing import IngestRange, LandingReport, land_prompts, record_completions
+from model_foundry.warehouse.landing import IngestRange, LandingReport, incoming, land_prompts, record_completions
 from model_foundry_tests.builders import NOW, a_config, a_message, an_envelope
 
 TODAY = date(2026, 12, 1)
@@ -42,14 +42,14 @@ def land(warehouse: Warehouse, *items: Job | Reject, run_id: str = "run-1") -> L
     """Lands items under a range that spans them."""
     seqs = [item.seq if isinstance(item, Job) else item.message.seq for item in items] or [1]
     created = next((i.stream_created if isinstance(i, Job) else i.message.stream_created for i in items), CREATED)
-    return land_prompts(
-        warehouse,
+    batch = incoming(
         [item for item in items if isinstance(item, Job)],
         [item for item in items if isinstance(item, Reject)],
         range_=a_range(min(seqs), max(seqs), created=created),
         run_id=run_id,
         config_digest="digest",
     )
+    return land_prompts(warehouse, batch)
 
 
 def an_attempt(job: Job, attempt: int = 1, **changes: Any) -> Completion:

@@ -45,14 +45,16 @@ select
     language, lane, model, role, capability, prompt, messages, params, priority, deadline, reply_to, metadata,
     traceparent, extra, notes, route_reason, content_digest, status, error_kind, error_message,
     0 as attempts, 0 as duplicates, false as conflict,
-    case when status <> 'pending' then landed_at end as finished_at,
-    landed_at
+    case when status <> 'pending' then $now end as finished_at,
+    $now as landed_at
 from landing
 where outcome = 'job'
 order by seq;
 
 insert into rejects by name
-select stream, stream_created, seq, subject, published_at, partition_date, headers, bytes, reason, run_id, landed_at
+select
+    stream, stream_created, seq, subject, published_at, partition_date, headers, bytes, reason,
+    $run_id as run_id, $now as landed_at
 from landing
 where outcome = 'reject'
 order by seq;
@@ -60,7 +62,7 @@ order by seq;
 insert into stream_messages by name
 select
     stream, stream_created, seq, subject, published_at, partition_date, lane, outcome, job_id,
-    conflicting as conflict, run_id, landed_at
+    conflicting as conflict, $run_id as run_id, $now as landed_at
 from landing
 order by seq;
 
@@ -79,17 +81,19 @@ insert into ingest_ledger by name
 select
     $stream as stream, $stream_created as stream_created, $lane as lane, $partition_date::date as partition_date,
     $from_seq as from_seq, $to_seq as to_seq,
-    (select count(*) from landing) as messages,
-    (select count(*) from landing where outcome = 'job') as jobs,
-    (select count(*) from landing where outcome = 'duplicate') as duplicates,
-    (select count(*) from landing where outcome = 'reject') as rejects,
+    count(*) as messages,
+    count(*) filter (outcome = 'job') as jobs,
+    count(*) filter (outcome = 'duplicate') as duplicates,
+    count(*) filter (outcome = 'reject') as rejects,
     $config_digest as config_digest, $run_id as run_id, $now as landed_at
-where not exists (
-    from ingest_ledger
-    where
-        stream = $stream and stream_created = $stream_created and lane = $lane and partition_date = $partition_date::date
-        and from_seq = $from_seq and to_seq = $to_seq
-);
+from landing
+having
+    not exists (
+        from ingest_ledger
+        where
+            stream = $stream and stream_created = $stream_created and lane = $lane
+            and partition_date = $partition_date::date and from_seq = $from_seq and to_seq = $to_seq
+    );
 
 -- What did this landing add?
 select
