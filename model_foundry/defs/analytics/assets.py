@@ -1,12 +1,15 @@
 """The figures as assets: each one is a view of the lake, shown as a table and, where it helps, a chart.
 
-The views are always current for whoever queries them; materializing keeps a picture of them in Dagster's history.
+The views are always current for whoever queries them, and over all time; materializing keeps a picture of the last
+days in Dagster's history, at a cost that does not grow with what lies before.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from model_foundry.defs.prompts.externals import OWNERS
 from model_foundry.defs.resources import LakeResource
@@ -21,6 +24,12 @@ MIN_N_P95 = 59
 LATENCY_COLUMNS = ["jobs", "n", "p50_e2e_s", "p95", "error_rate", "avg_e2e_s", "max_e2e_s", "p50_ttft_s", "p50_queue_s"]
 LATENCY_COLUMNS += ["answered", "failed", "pending", "cold"]
 MAX_BARS = 8
+
+
+class FiguresConfig(dg.Config):
+    """How many days the picture is of, today included."""
+
+    days: int = Field(7, ge=1)
 
 
 def analytics_assets() -> list[dg.AssetsDefinition]:
@@ -61,13 +70,21 @@ def _view_asset(name: str, description: str, show: Callable[[Rows], dict[str, An
         group_name="analytics",
         kinds={"duckdb", "sql"},
         owners=OWNERS,
-        description=f"{description}\n\nSQL: `from {name}`; its text is `sql/views/{name}.sql`.",
+        description=(
+            f"{description}\n\nShown here: the last days (`days` in the launchpad, 7 by default). Of all time: "
+            f"`from {name}`; over any window: `from {name}_between(from, to)`, whose text is "
+            f"`sql/macros/{name}_between.sql`."
+        ),
     )
-    def view(lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        rows = lake.warehouse.rows(f"from {name} order by all")
+    def view(config: FiguresConfig, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        since = datetime.combine(datetime.now(UTC).date() - timedelta(days=config.days - 1), time(), UTC)
+        rows = lake.warehouse.rows(f"from {name}_between($since, 'infinity') order by all", {"since": since})
         status = "done" if rows else "empty"
         shown = show(rows) if rows else {}
-        return dg.MaterializeResult(metadata={"status": status, "dagster/row_count": len(rows), **shown})
+        window = f"since {since:%Y-%m-%d %H:%M} UTC"
+        return dg.MaterializeResult(
+            metadata={"status": status, "window": window, "dagster/row_count": len(rows), **shown}
+        )
 
     return view
 
