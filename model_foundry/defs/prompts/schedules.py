@@ -48,7 +48,11 @@ def reconciliation_for(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefiniti
             if str(key) not in busy:
                 asked = True
                 context.log.info(f"{key}: {found.reason}")
-                yield dg.RunRequest(partition_key=key, tags={"foundry/reconciliation": found.reason})
+                yield dg.RunRequest(
+                    run_key=f"{key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}",
+                    partition_key=key,
+                    tags={"foundry/reconciliation": found.reason},
+                )
         if not asked:
             yield dg.SkipReason("Nothing is overdue, or runs are under way for it.")
 
