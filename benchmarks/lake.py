@@ -155,7 +155,7 @@ def figures(folder: Path, lake: Warehouse, rows: int) -> None:
     print(f"  lake          {seconds:6.2f} s   ratio {seconds / plain_seconds:.2f}")
 
 
-MEMORY = """
+MEMORY = r"""
 import re, sys
 sys.path.insert(0, {here!r})
 from benchmarks.lake import *
