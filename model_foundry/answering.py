@@ -20,7 +20,7 @@ from typing import Any
 from model_foundry.config import FoundryConfig
 from model_foundry.errors import ConfigError, StreamError
 from model_foundry.inference.dispatch import WorkerTarget, WorkItem, dispatch
-from model_foundry.jetstream.client import JetStream
+from model_foundry.jetstream.client import JetStream, PubAck
 from model_foundry.jetstream.subjects import result_subject
 from model_foundry.records import Completion, Job, JobOutcome
 from model_foundry.routing import worker_ranks, workers_for
@@ -33,7 +33,9 @@ from model_foundry.warehouse.landing import (
     mark_published,
     record_completions,
 )
+from model_foundry.warehouse.maintenance import settle
 
+PUBLISH_AT_ONCE = 100
 HEADER_BYTES = 4096
 """Room left for a result message's headers within the server's limit."""
 
@@ -156,7 +158,9 @@ def answer_partition(
     )
     before = last_attempts(foundry.warehouse, [j.job_id for j in jobs])
     items = [work_item(foundry.config, job, before.get(job.job_id, 0)) for job in jobs]
-    return asyncio.run(_answer(foundry, day, lane, items, run_id, on_progress))
+    report = asyncio.run(_answer(foundry, day, lane, items, run_id, on_progress))
+    settle(foundry.warehouse)
+    return report
 
 
 async def _answer(
@@ -197,23 +201,31 @@ async def _answer(
         async def publish(results: Sequence[Finished]) -> None:
             """Publishes results and marks them; one that is refused does not keep the others back."""
             published: list[tuple[JobOutcome, int]] = []
-            refused: Exception | None = None
-            for job, outcome, completion in results:
-                body = fitting(result_payload(job, outcome, completion), js.max_payload_bytes - HEADER_BYTES)
-                msg_id = f"{job.stream_created}-{job.seq}-{outcome.attempts}-{outcome.status}"
-                try:
-                    ack = await js.publish(result_subject(job.job_id), body, msg_id=msg_id)
-                    if job.reply_to:
-                        await js.publish_core(job.reply_to, body)
-                except StreamError as error:
-                    refused = error
-                else:
-                    published.append((outcome, ack.seq))
+            refused: StreamError | None = None
+            for start in range(0, len(results), PUBLISH_AT_ONCE):
+                chunk = results[start : start + PUBLISH_AT_ONCE]
+                for (_, outcome, _), ack in zip(chunk, await asyncio.gather(*map(publish_one, chunk)), strict=True):
+                    if isinstance(ack, StreamError):
+                        refused = ack
+                    else:
+                        published.append((outcome, ack.seq))
             if published:
                 await asyncio.to_thread(mark_published, foundry.warehouse, published, partition_date=day)
                 report.published += len(published)
             if refused:
                 raise refused
+
+        async def publish_one(result: Finished) -> PubAck | StreamError:
+            job, outcome, completion = result
+            body = fitting(result_payload(job, outcome, completion), js.max_payload_bytes - HEADER_BYTES)
+            msg_id = f"{job.stream_created}-{job.seq}-{outcome.attempts}-{outcome.status}"
+            try:
+                ack = await js.publish(result_subject(job.job_id), body, msg_id=msg_id)
+                if job.reply_to:
+                    await js.publish_core(job.reply_to, body)
+            except StreamError as error:
+                return error
+            return ack
 
         async def flush_until(stop: asyncio.Event) -> None:
             while not stop.is_set():

