@@ -33,7 +33,6 @@ from model_foundry.warehouse.landing import (
     mark_published,
     record_completions,
 )
-from model_foundry.warehouse.maintenance import settle
 
 PUBLISH_AT_ONCE = 100
 HEADER_BYTES = 4096
@@ -158,9 +157,7 @@ def answer_partition(
     )
     before = last_attempts(foundry.warehouse, [j.job_id for j in jobs])
     items = [work_item(foundry.config, job, before.get(job.job_id, 0)) for job in jobs]
-    report = asyncio.run(_answer(foundry, day, lane, items, run_id, on_progress))
-    settle(foundry.warehouse)
-    return report
+    return asyncio.run(_answer(foundry, day, lane, items, run_id, on_progress))
 
 
 async def _answer(

@@ -9,18 +9,19 @@ a landing idempotent.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import duckdb
@@ -33,6 +34,7 @@ from model_foundry.warehouse.engine import quoted
 from model_foundry.warehouse.sql_files import sql_text
 
 SQLITE_BUSY_TIMEOUT_S = 20
+READERS_TIMEOUT_S = 10.0
 ADVISORY_LOCK = int.from_bytes(sha256(b"model_foundry writer").digest()[:7], "big")
 """The key of the writer lock in PostgreSQL. Advisory locks are kept apart by database, so one key does."""
 
@@ -63,6 +65,16 @@ class Catalog(Protocol):
 
     def make_empty(self) -> None:
         """Makes an empty one, for a lake to be created in, where none is."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Held by everything of ours that reads, for as long as its snapshot is open."""
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Held while files are taken together: no reader of ours has a snapshot open then.
+
+        Raises:
+            LakeError: when one has, and keeps it.
+        """
 
     def lock(self, what: str, timeout_s: float) -> AbstractContextManager[None]:
         """The writer lock, across processes; freed by its holder's death.
@@ -107,6 +119,35 @@ class SqliteCatalog(Catalog):
             catalog.execute("pragma journal_mode = wal")
         finally:
             catalog.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._readers_file() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        # with a SQLite catalog, a snapshot that is open while files are merged counts rows written since as its own,
+        # or loses some (DuckLake 1.5.5: its scans of the catalog are not in the reader's transaction)
+        deadline_s = time.monotonic() + READERS_TIMEOUT_S
+        with self._readers_file() as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline_s:
+                        raise LakeError(
+                            f"a reader of the lake has kept its snapshot open for {READERS_TIMEOUT_S:g} s and longer",
+                            hint="Nothing was changed. Run it again later.",
+                        ) from None
+                    time.sleep(random.uniform(0.005, 0.03))  # noqa: S311
+            yield
+
+    def _readers_file(self) -> TextIO:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        return (self.file.parent / "readers.lock").open("a")
 
     @contextmanager
     def lock(self, what: str, timeout_s: float) -> Iterator[None]:
@@ -167,6 +208,12 @@ class PostgresCatalog(Catalog):
 
     def make_empty(self) -> None:
         """The database is there already; DuckLake makes its tables in it."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @contextmanager
     def lock(self, what: str, timeout_s: float) -> Iterator[None]:

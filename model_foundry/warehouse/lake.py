@@ -32,9 +32,9 @@ from model_foundry.warehouse.sql_files import sql_text
 if TYPE_CHECKING:
     import pandas as pd
 
-INLINE_ROWS = 500
-"""Inserts of fewer rows go into the catalog and not into Parquet files of their own, so that many small landings don't
-leave many small files."""
+INLINE_ROWS = 0
+"""No rows wait in the catalog, however few: taking them out of a SQLite catalog again disturbs open readers, and until
+then every query reads them whole (23,000 small jobs: claiming 1.1 s instead of 0.2 s)."""
 OPEN_ATTEMPTS = 6
 
 
@@ -79,8 +79,9 @@ class Warehouse:
         Raises:
             LakeError: when there is no lake yet, its catalog can't be read, or the snapshot is gone.
         """
-        with self._attached(read_only=True, at=at) as connection:
+        with self.catalog.reading(), self._attached(read_only=True, at=at) as connection:
             connection.execute("begin transaction")
+            connection.execute("from current_snapshot()")  # now, and not at the first query
             yield connection
 
     @contextmanager

@@ -19,7 +19,6 @@ from model_foundry.warehouse.engine import Rows, rows_of, run_script
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
-SETTLE_AFTER_COMMITS = 60
 GRACE = timedelta(days=1)
 """How long a file that nothing refers to any more is kept, for readers that opened an older snapshot."""
 
@@ -55,24 +54,15 @@ class Sizes:
 
 
 def compact(warehouse: Warehouse) -> Sizes:
-    """Writes rows that wait in the catalog to files, merges small files, and rewrites those of mostly deleted rows."""
+    """Merges small files, and rewrites those of mostly deleted rows.
+
+    Raises:
+        LakeError: when a reader keeps its snapshot open; see ``Catalog.undisturbed``.
+    """
     before = warehouse.show("lake_sizes")
-    for step in ("flush_inlined_data", "merge_adjacent_files", "rewrite_data_files"):
+    for step in ("merge_adjacent_files", "rewrite_data_files"):
         _call(warehouse, step)
     return Sizes(before, warehouse.show("lake_sizes"))
-
-
-def settle(warehouse: Warehouse) -> bool:
-    """Writes rows that wait in the catalog to files, once many commits have left some; True when it did.
-
-    A run does it as it ends. Rows in the catalog are read whole by every query: after 23,000 small jobs without it,
-    claiming a run's jobs took 1.1 s instead of 0.2 s (measured).
-    """
-    [found] = warehouse.show("commits_since_flush")
-    if found["n"] < SETTLE_AFTER_COMMITS:
-        return False
-    _call(warehouse, "flush_inlined_data")
-    return True
 
 
 def retire(warehouse: Warehouse, retention_days: Mapping[RetainedTable, int], today: date) -> dict[str, int]:
@@ -143,4 +133,8 @@ def _call(warehouse: Warehouse, step: str, *, older_than: datetime | None = None
     argument = "" if older_than is None else f", older_than => timestamptz '{older_than.isoformat()}'"
     with warehouse.locked(step.replace("_", " ")) as connection:
         [(alias,)] = connection.execute("select current_database()").fetchall()
-        return len(rows_of(connection.execute(f"call ducklake_{step}('{alias}'{argument})")))
+        connection.execute("begin transaction")
+        rows = rows_of(connection.execute(f"call ducklake_{step}('{alias}'{argument})"))
+        with warehouse.catalog.undisturbed():
+            connection.execute("commit")
+        return len(rows)

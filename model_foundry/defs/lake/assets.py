@@ -21,20 +21,6 @@ def lake_assets() -> list[dg.AssetsDefinition]:
 
     @dg.asset(
         group_name=GROUP,
-        kinds={"duckdb"},
-        owners=OWNERS,
-        description=(
-            "Few files instead of many: rows that wait in the catalog are written to Parquet, small files are merged, "
-            "files of mostly deleted rows rewritten. Readers are never disturbed."
-        ),
-    )
-    def lake_compaction(foundry: FoundryResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        foundry.parts.warehouse.migrate()
-        sizes = compact(foundry.parts.warehouse)
-        return dg.MaterializeResult(metadata={**sizes.totals(), "by_table": records_table(sizes.by_table())})
-
-    @dg.asset(
-        group_name=GROUP,
         kinds={"sqlite"},
         owners=OWNERS,
         description=(
@@ -75,34 +61,38 @@ def lake_assets() -> list[dg.AssetsDefinition]:
             }
         )
 
-    return [lake_compaction, lake_backup, lake_retention]
+    @dg.asset(
+        group_name=GROUP,
+        deps=[lake_retention],
+        kinds={"duckdb"},
+        owners=OWNERS,
+        description=(
+            "Few files instead of many: small files are merged, files of mostly deleted rows rewritten. Materialize it "
+            "by hand when thousands of small files slow queries down before the night."
+        ),
+    )
+    def lake_compaction(foundry: FoundryResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        foundry.parts.warehouse.migrate()
+        sizes = compact(foundry.parts.warehouse)
+        return dg.MaterializeResult(metadata={**sizes.totals(), "by_table": records_table(sizes.by_table())})
+
+    return [lake_backup, lake_retention, lake_compaction]
 
 
 def lake_schedules() -> tuple[list[dg.ScheduleDefinition], list[UnresolvedAssetJobDefinition]]:
-    """Compaction every hour, the rest every night; the schedules and their jobs."""
-    compaction = dg.define_asset_job(
-        "compact_lake", selection=dg.AssetSelection.assets("lake_compaction"), description="Merge the lake's files."
-    )
-    nightly = dg.define_asset_job(
+    """All of it every night; the schedules and their jobs."""
+    job = dg.define_asset_job(
         "tidy_lake",
-        selection=dg.AssetSelection.assets("lake_backup", "lake_retention"),
-        description="Back up the catalog, then let go of what is old.",
+        selection=dg.AssetSelection.groups(GROUP),
+        description="Back up the catalog, let go of what is old, merge small files, verify the invariants.",
     )
-    running = dg.DefaultScheduleStatus.RUNNING
     schedules = [
         dg.ScheduleDefinition(
-            name="compaction",
-            job=compaction,
-            cron_schedule="17 * * * *",
-            default_status=running,
-            description="Merges the lake's files every hour.",
-        ),
-        dg.ScheduleDefinition(
             name="housekeeping",
-            job=nightly,
+            job=job,
             cron_schedule="23 3 * * *",
-            default_status=running,
-            description="Backs up the catalog and lets go of what is old, every night.",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description="Backs up, tidies and verifies the lake, every night.",
         ),
     ]
-    return schedules, [compaction, nightly]
+    return schedules, [job]

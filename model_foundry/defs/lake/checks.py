@@ -33,7 +33,7 @@ LAKE_CHECKS = [
         "Messages that a stream dropped before they were read: its limits are too small for the outage there was.",
         dg.AssetCheckSeverity.ERROR,
     ),
-    # looking at the whole lake costs more the larger it is: once an hour, not with every run
+    # looking at the whole lake costs more the larger it is: once a night, not with every run
     *(
         LakeCheck("lake_compaction", name, f"Of the whole lake: {meaning}.", dg.AssetCheckSeverity.ERROR)
         for name, meaning in INVARIANTS.items()
