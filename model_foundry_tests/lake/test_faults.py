@@ -29,6 +29,7 @@ from model_foundry_tests.lake.rows import CREATED, TODAY, a_job, an_attempt, fin
 
 SEED = int(os.environ.get("FAULTS_SEED", "7"))
 """Another seed, other moments: FAULTS_SEED=8 pytest model_foundry_tests/lake/test_faults.py"""
+FILE_LIMIT_BYTES = 450_000
 KILLS = {"sqlite": (50, 0.9), "postgresql": (12, 1.6)}
 """How often a writer is killed, and how long it lives at most, in seconds."""
 
@@ -123,7 +124,7 @@ def test_writers_whose_ranges_overlap_and_readers_at_once_get_in_nobodys_way(lak
 
 @pytest.fixture(params=["tmpfs", "file size limit"])
 def little_space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A folder that takes three megabytes, or in which no file may be larger than a megabyte and a half."""
+    """A folder that takes three megabytes, or in which no file may be larger than the catalog and a small landing."""
     folder = tmp_path / "small"
     folder.mkdir()
     if request.param == "tmpfs":
@@ -134,7 +135,7 @@ def little_space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pat
         subprocess.run(["umount", "-l", str(folder)], check=True)
         return
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 2**19, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, limits[1]))
     yield folder
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     signal.signal(signal.SIGXFSZ, handler)
@@ -163,9 +164,9 @@ def test_a_full_disk_is_a_clear_error_and_takes_nothing_with_it(little_space: Pa
 def test_what_a_full_disk_kept_out_lands_once_there_is_room(tmp_path: Path) -> None:
     lake = Warehouse(tmp_path, LakeConfig())
     lake.migrate()
-    jobs = [a_job(seq, prompt="x" * 20_000) for seq in range(1, 100)]
+    jobs = [a_job(seq, prompt=random.Random(seq).randbytes(10_000).hex()) for seq in range(1, 100)]
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((lake.data_dir / "catalog.sqlite").stat().st_size + 4096, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, limits[1]))
     try:
         with pytest.raises(LakeError):
             land(lake, *jobs)
