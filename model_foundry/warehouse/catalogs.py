@@ -122,6 +122,9 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
+        if not self.file.parent.is_dir():  # there is no lake, and a reader leaves no folder behind
+            yield
+            return
         with self._readers_file() as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             yield
@@ -146,7 +149,6 @@ class SqliteCatalog(Catalog):
             yield
 
     def _readers_file(self) -> TextIO:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         return (self.file.parent / "readers.lock").open("a")
 
     @contextmanager

@@ -17,7 +17,8 @@ from model_foundry_tests.lake.rows import a_job, land
 
 def test_reading_before_there_is_a_lake_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(LakeError) as caught:
-        Warehouse(tmp_path, LakeConfig()).rows("select 1")
+        Warehouse(tmp_path / "data", LakeConfig()).rows("select 1")
+    assert not (tmp_path / "data").exists()
     assert "foundry up" in (caught.value.hint or "")
 
 
