@@ -3,36 +3,39 @@
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+INBOX_CHECKS = ("no_message_was_lost", "no_rejects_today")
+
 
 def figures_job() -> UnresolvedAssetJobDefinition:
-    """The job that materializes every figure."""
+    """The job that materializes every figure and looks whether anything was rejected or lost."""
+    checks = [dg.AssetCheckKey(dg.AssetKey("prompt_inbox"), name) for name in INBOX_CHECKS]
     return dg.define_asset_job(
         "refresh_figures",
-        selection=dg.AssetSelection.groups("analytics"),
-        description="Bring the tables and charts of the figures up to date. The SQL views always are.",
+        selection=dg.AssetSelection.groups("analytics") | dg.AssetSelection.checks(*checks),
+        description="Bring the tables and charts of the figures, and the inbox's checks, up to date.",
     )
 
 
 def figures_schedule(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
-    """Every minute in which something was answered: not after every run, so that many small runs cost one refresh."""
+    """Every minute in which something came in: not after every run, so that many small runs cost one refresh."""
 
     @dg.schedule(
         job=job,
         name="figures",
         cron_schedule="* * * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Refreshes the figures once a minute, when something was answered since.",
+        description="Refreshes the figures and the inbox's checks once a minute, when something came in since.",
     )
     def figures(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        answered = _latest(context.instance, "completions")
-        if answered is None or answered <= (_latest(context.instance, "domain_latency") or 0.0):
-            return dg.SkipReason("Nothing was answered since.")
+        newest = max(_latest(context.instance, asset) for asset in ("prompt_inbox", "completions"))
+        if newest <= _latest(context.instance, "domain_latency"):
+            return dg.SkipReason("Nothing came in since.")
         return dg.RunRequest()
 
     return figures
 
 
-def _latest(instance: dg.DagsterInstance, asset: str) -> float | None:
-    """When the asset was last materialized, in epoch seconds."""
+def _latest(instance: dg.DagsterInstance, asset: str) -> float:
+    """When the asset was last materialized, in epoch seconds; 0 when never."""
     event = instance.get_latest_materialization_event(dg.AssetKey(asset))
-    return event.timestamp if event else None
+    return event.timestamp if event else 0.0
