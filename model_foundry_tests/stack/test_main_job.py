@@ -188,8 +188,12 @@ def test_a_failed_job_can_be_asked_again_from_the_ui(stack: Stack) -> None:
 
 
 def test_runs_are_forks_of_the_run_host_and_carry_their_correlation_ids(stack: Stack) -> None:
-    results = stack.graphql(ALL_RUNS)["runsOrError"]["results"]
-    assert results
+    def ended() -> list[dict[str, Any]]:
+        """Every run, once none is under way: the figures are refreshed on the minute."""
+        runs: list[dict[str, Any]] = stack.graphql(ALL_RUNS)["runsOrError"]["results"]
+        return runs if all(run["status"] in ("SUCCESS", "FAILURE", "CANCELED") for run in runs) else []
+
+    results = wait_for("every run to end", ended)
     assert all(run["status"] == "SUCCESS" for run in results)
     tags = [{tag["key"]: tag["value"] for tag in run["tags"]} for run in results]
     assert all("foundry/run_host" in t for t in tags)
