@@ -11,7 +11,7 @@ import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
-from model_foundry.defs.lake.assets import lake_assets, lake_schedules
+from model_foundry.defs.lake.assets import lake_assets, upkeep_job, upkeep_schedule
 from model_foundry.defs.lake.checks import lake_checks
 from model_foundry.defs.prompts.assets import prompt_assets
 from model_foundry.defs.prompts.externals import external_assets
@@ -28,8 +28,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
         foundry: the configuration; lanes and workers become partitions and external assets.
         resource_overrides: resources by key, put in place of the real ones; the seam for tests.
     """
-    job, figures = answer_prompts_job(), figures_job()
-    upkeep, upkeep_jobs = lake_schedules()
+    job, figures, upkeep = answer_prompts_job(), figures_job(), upkeep_job()
     return dg.Definitions(
         assets=[
             *external_assets(foundry.config),
@@ -38,9 +37,9 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             *lake_assets(),
         ],
         asset_checks=lake_checks(),
-        jobs=[job, figures, *upkeep_jobs],
+        jobs=[job, figures, upkeep],
         sensors=[prompt_sensor_for(job)],
-        schedules=[reconciliation_for(job), figures_schedule(figures), *upkeep],
+        schedules=[reconciliation_for(job), figures_schedule(figures), upkeep_schedule(upkeep)],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),
             "lake": LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label),

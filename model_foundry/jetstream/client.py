@@ -47,18 +47,6 @@ RECONNECT_WAIT_S = 0.2
 RECONNECT_ATTEMPTS = 100
 """Of a connection that was up: a server that is restarted is back within seconds."""
 POLL_S = 0.2
-SERVER_HEADERS = frozenset(
-    {
-        "nats-stream",
-        "nats-subject",
-        "nats-sequence",
-        "nats-time-stamp",
-        "nats-num-pending",
-        "nats-last-sequence",
-        "nats-upto-sequence",
-    }
-)
-"""Headers that the server adds to a direct get's reply; it writes its own after the user's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -89,7 +90,7 @@ def examine(config: ConfigOption) -> Iterator[Finding]:
     yield from _embedded_parts(foundry)
     yield from _guarded("nats", lambda: _nats(foundry))
     yield from _guarded("workers", lambda: _workers(foundry))
-    yield from _guarded("lake", lambda: _lake(foundry))
+    yield from _guarded("lake", lambda: chain(_lake(foundry), _accounting(foundry)))
     yield from _dagster(foundry)
 
 
@@ -232,13 +233,19 @@ def _lake(foundry: Foundry) -> Iterator[Finding]:
     rows = foundry.warehouse.rows("select status, count(*) as jobs from jobs group by status order by jobs desc")
     counts = ", ".join(f"{row['jobs']} {row['status']}" for row in rows) or "no jobs yet"
     yield Finding("lake", "ok", f"{foundry.config.lake.catalog} catalog in {foundry.config.data_dir}: {counts}")
-    for check, meaning in (
-        ("every_message_is_accounted_for", "landed messages are not accounted for"),
-        ("no_message_was_lost", "ranges of messages were dropped by the stream before they were read"),
-    ):
-        offending = foundry.warehouse.rows(sql_text("checks", check))
-        if offending:
-            yield Finding("lake", "fault", f"{len(offending)} {meaning}", f"foundry sql -f sql/checks/{check}.sql")
+    lost = "ranges of messages were dropped by the stream before they were read"
+    yield from _offending(foundry, "no_message_was_lost", lost)
+
+
+def _accounting(foundry: Foundry) -> Iterator[Finding]:
+    yield from _offending(foundry, "every_message_is_accounted_for", "landed messages are not accounted for")
+
+
+def _offending(foundry: Foundry, check: str, meaning: str) -> Iterator[Finding]:
+    """A fault when a check gives rows."""
+    offending = foundry.warehouse.rows(sql_text("checks", check))
+    if offending:
+        yield Finding("lake", "fault", f"{len(offending)} {meaning}", f"foundry sql -f sql/checks/{check}.sql")
 
 
 def _dagster(foundry: Foundry) -> Iterator[Finding]:

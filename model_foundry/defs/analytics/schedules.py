@@ -3,12 +3,13 @@
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-INBOX_CHECKS = ("no_message_was_lost", "no_rejects_today")
+from model_foundry.defs.lake.checks import LAKE_CHECKS
 
 
 def figures_job() -> UnresolvedAssetJobDefinition:
     """The job that materializes every figure and looks whether anything was rejected or lost."""
-    checks = [dg.AssetCheckKey(dg.AssetKey("prompt_inbox"), name) for name in INBOX_CHECKS]
+    inbox = dg.AssetKey("prompt_inbox")
+    checks = [dg.AssetCheckKey(inbox, check.name) for check in LAKE_CHECKS if check.asset == "prompt_inbox"]
     return dg.define_asset_job(
         "refresh_figures",
         selection=dg.AssetSelection.groups("analytics") | dg.AssetSelection.checks(*checks),

@@ -79,20 +79,21 @@ def lake_assets() -> list[dg.AssetsDefinition]:
     return [lake_backup, lake_retention, lake_compaction]
 
 
-def lake_schedules() -> tuple[list[dg.ScheduleDefinition], list[UnresolvedAssetJobDefinition]]:
-    """All of it every night; the schedules and their jobs."""
-    job = dg.define_asset_job(
+def upkeep_job() -> UnresolvedAssetJobDefinition:
+    """The job of the whole upkeep."""
+    return dg.define_asset_job(
         "tidy_lake",
         selection=dg.AssetSelection.groups(GROUP),
         description="Back up the catalog, let go of what is old, merge small files, verify the invariants.",
     )
-    schedules = [
-        dg.ScheduleDefinition(
-            name="housekeeping",
-            job=job,
-            cron_schedule="23 3 * * *",
-            default_status=dg.DefaultScheduleStatus.RUNNING,
-            description="Backs up, tidies and verifies the lake, every night.",
-        ),
-    ]
-    return schedules, [job]
+
+
+def upkeep_schedule(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """All of it every night."""
+    return dg.ScheduleDefinition(
+        name="housekeeping",
+        job=job,
+        cron_schedule="23 3 * * *",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Backs up, tidies and verifies the lake, every night.",
+    )
