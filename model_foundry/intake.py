@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from model_foundry.config import FoundryConfig
-from model_foundry.envelopes import read_prompt
+from model_foundry.envelopes.prompts import read_prompt
 from model_foundry.errors import StreamError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.jetstream.ranges import Cursor, gaps, next_range

@@ -12,7 +12,7 @@ import yaml
 from model_foundry import config
 from model_foundry.demo.prompts import UNKNOWN_MODEL, demo_config, demo_messages
 from model_foundry.domains import classify
-from model_foundry.envelopes import read_prompt
+from model_foundry.envelopes.prompts import read_prompt
 from model_foundry.records import PromptEnvelope, Reject, StreamMessage
 
 ROOT = Path(__file__).parents[1]

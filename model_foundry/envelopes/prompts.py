@@ -19,16 +19,30 @@ Where the wire form leaves room, this is how it is read:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any
 
+from model_foundry.envelopes.fields import (
+    UnreadableError,
+    as_number,
+    as_object,
+    as_text,
+    as_whole_number,
+    checked_size,
+    default_id,
+    header,
+    id_of,
+    json_type,
+    shown,
+    storable,
+    time_of,
+    wrong_type,
+)
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT
 from model_foundry.records import PromptEnvelope, Reject, StreamMessage
 from model_foundry.strict_json import NotJson, loads
 
-MAX_ID_BYTES = 512
 PRIORITY_MIN, PRIORITY_MAX = -10, 10
 RESERVED_PARAMS = ("model", "messages", "prompt", "stream", "base_url", "api_key")
 """Keys in ``params`` that would override what routing and the wire form decide."""
@@ -47,100 +61,44 @@ def read_prompt(message: StreamMessage, *, max_message_bytes: int) -> PromptEnve
     """
     try:
         return _read(message, max_message_bytes)
-    except (_ReadError, NotJson) as error:
+    except (UnreadableError, NotJson) as error:
         return Reject(message, str(error))
-
-
-def parse_rfc3339(text: str) -> tuple[datetime, tuple[str, ...]]:
-    """An RFC 3339 date-time as UTC.
-
-    Any form of section 5.6 is read: ``t`` and ``z`` in lower case, a space between date and time, a fraction of any
-    length (cut off below a microsecond), offsets, and a leap second, which is the second after 23:59:59 UTC on a
-    month's last day and, as POSIX counts, the first of the next day. A missing zone is read as UTC.
-
-    Returns:
-        The time, and notes on what was assumed (empty when nothing was).
-
-    Raises:
-        ValueError: unreadable, or outside the years 1 to 9999; the message says which.
-    """
-    match = _RFC3339.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{_shown(text)} is no RFC 3339 time such as 2026-12-01T12:00:00Z")
-    zone, is_leap = match["zone"], match["second"] == "60"
-    offset = timedelta(0)
-    if zone and zone not in "Zz":
-        hours, minutes = int(zone[1:3]), int(zone[4:6])
-        if hours > 23 or minutes > 59:
-            raise ValueError(f"{_shown(text)} has an offset beyond 23:59")
-        offset = timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
-    try:
-        time = datetime(
-            year=int(match["year"]),
-            month=int(match["month"]),
-            day=int(match["day"]),
-            hour=int(match["hour"]),
-            minute=int(match["minute"]),
-            second=59 if is_leap else int(match["second"]),
-            microsecond=int((match["fraction"] or "0")[:6].ljust(6, "0")),
-            tzinfo=timezone(offset),
-        ).astimezone(UTC)
-        if is_leap:
-            next_second = time + timedelta(seconds=1)
-            if (next_second.day, next_second.hour, next_second.minute) != (1, 0, 0):
-                raise ValueError("second 60 is only there at a month's end, 23:59:60 UTC")
-            time = next_second
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{_shown(text)} is no time: {error}") from None
-    return time, () if zone else ("no zone; read as UTC",)
-
-
-_RFC3339 = re.compile(
-    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})[Tt ]"
-    r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?"
-    r"(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2})?"
-)
 
 
 # -- the steps, in the order in which they are taken ---------------------------------------------------------------
 
 
-class _ReadError(Exception):
-    """Why this message is a reject."""
-
-
 def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Reject:
-    if len(message.data) > max_message_bytes:
-        raise _ReadError(f"{len(message.data)} bytes; at most {max_message_bytes} are read (limits.max_message_bytes)")
+    data = checked_size(message, max_message_bytes)
     subject_domain = _domain_of_subject(message.subject)
-    body = loads(message.data)
+    body = loads(data)
     if not isinstance(body, dict):
-        raise _ReadError(f"the body is {_json_type(body)}; allowed: an object")
+        raise UnreadableError(f"the body is {json_type(body)}; allowed: an object")
     given: dict[str, Any] = {
         name: read(name, body[name]) for name, read in _FIELDS.items() if body.get(name) is not None
     }
 
-    job_id = _id("job_id", given.get("job_id")) or _id("Nats-Msg-Id", _header(message, "Nats-Msg-Id"))
-    correlation_id = _id("correlation_id", given.get("correlation_id")) or _id(
-        "Correlation-Id", _header(message, "Correlation-Id")
+    job_id = id_of("job_id", given.get("job_id")) or id_of("Nats-Msg-Id", header(message, "Nats-Msg-Id"))
+    correlation_id = id_of("correlation_id", given.get("correlation_id")) or id_of(
+        "Correlation-Id", header(message, "Correlation-Id")
     )
     notes: list[str] = []
     deadline: datetime | None = None
     if "deadline" in given:
-        deadline, time_notes = _time("deadline", given["deadline"])
+        deadline, time_notes = time_of("deadline", given["deadline"])
         notes.extend(time_notes)
     domain, model, role, capability, reply_to = (
-        _id(name, given.get(name)) for name in ("domain", "model", "role", "capability", "reply_to")
+        id_of(name, given.get(name)) for name in ("domain", "model", "role", "capability", "reply_to")
     )
     if domain and subject_domain and domain != subject_domain:
-        notes.append(f"the subject says domain {_shown(subject_domain)}; the message's own wins")
+        notes.append(f"the subject says domain {shown(subject_domain)}; the message's own wins")
 
     prompt, messages, no_prompt = _conversation(given.get("prompt"), given.get("messages"))
     wrong_priority = _priority_problem(given.get("priority", 0))
     problems = [no_prompt, wrong_priority, _params_problem(given.get("params", {}))]
     return PromptEnvelope(
         message=message,
-        job_id=job_id or f"{message.stream}-{message.stream_created}-{message.seq}",
+        job_id=job_id or default_id(message),
         correlation_id=correlation_id,
         prompt=prompt,
         messages=messages,
@@ -154,7 +112,7 @@ def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Re
         deadline=deadline,
         reply_to=reply_to,
         metadata=given.get("metadata"),
-        traceparent=_header(message, "traceparent") or None,
+        traceparent=header(message, "traceparent") or None,
         extra={name: value for name, value in body.items() if name not in _FIELDS},
         notes=tuple(notes),
         problem="; ".join(p for p in problems if p) or None,
@@ -167,68 +125,23 @@ def _domain_of_subject(subject: str) -> str | None:
         return None
     domain = subject.removeprefix(PROMPT_SUBJECT + ".")
     if domain == subject or not domain or "." in domain:
-        raise _ReadError(f"subject {_shown(subject)}; prompts are {PROMPT_SUBJECT} and {PROMPT_SUBJECT}.<domain>")
-    return _storable(domain)
-
-
-def _header(message: StreamMessage, name: str) -> str | None:
-    """The first header of that name, in any case of letters."""
-    return next((_storable(value) for key, value in message.headers if key.lower() == name.lower()), None)
-
-
-def _id(name: str, value: str | None) -> str | None:
-    """The id as it is; None when absent or empty."""
-    if value and len(value.encode()) > MAX_ID_BYTES:
-        raise _ReadError(f"{name} has {len(value.encode())} bytes; at most {MAX_ID_BYTES} are read")
-    return value or None
-
-
-def _time(name: str, text: str) -> tuple[datetime, list[str]]:
-    try:
-        time, notes = parse_rfc3339(text)
-    except ValueError as error:
-        raise _ReadError(f"{name}: {error}") from None
-    return time, [f"{name} has {note}" for note in notes]
+        raise UnreadableError(f"subject {shown(subject)}; prompts are {PROMPT_SUBJECT} and {PROMPT_SUBJECT}.<domain>")
+    return storable(domain)
 
 
 # -- fields by type: each reader gives the value back, or says what it found and what is allowed --------------------
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong_type(name, value, "text")
-    return value
-
-
-def _object(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong_type(name, value, "an object")
-    return value
-
-
-def _number(name: str, value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong_type(name, value, "a number")
-    return value
-
-
-def _whole_number(name: str, value: Any) -> int:
-    number = _number(name, value)
-    if isinstance(number, float) and not number.is_integer():
-        raise _ReadError(f"{name} is {number!r}; allowed: a whole number")
-    return int(number)
-
-
 def _stop(name: str, value: Any) -> str | list[str]:
     if isinstance(value, str) or (isinstance(value, list) and all(isinstance(v, str) for v in value)):
         return value
-    raise _wrong_type(name, value, "text or a list of texts")
+    raise wrong_type(name, value, "text or a list of texts")
 
 
 _KNOWN_PARAMS: Mapping[str, Callable[[str, Any], Any]] = {
-    "max_tokens": _whole_number,
-    "temperature": _number,
-    "seed": _whole_number,
+    "max_tokens": as_whole_number,
+    "temperature": as_number,
+    "seed": as_whole_number,
     "stop": _stop,
 }
 
@@ -236,7 +149,7 @@ _KNOWN_PARAMS: Mapping[str, Callable[[str, Any], Any]] = {
 def _params(name: str, value: Any) -> dict[str, Any]:
     """The known four by type, the reserved ones kept to be reported, all others as they came."""
     params: dict[str, Any] = {}
-    for key, param in _object(name, value).items():
+    for key, param in as_object(name, value).items():
         if param is None and (key in _KNOWN_PARAMS or key in RESERVED_PARAMS):
             continue
         read = _KNOWN_PARAMS.get(key)
@@ -247,14 +160,14 @@ def _params(name: str, value: Any) -> dict[str, Any]:
 def _messages(name: str, value: Any) -> list[dict[str, Any]]:
     """Messages as they came, once each has a text role and content that is text, parts (objects) or null."""
     if not isinstance(value, list):
-        raise _wrong_type(name, value, "a list of messages")
+        raise wrong_type(name, value, "a list of messages")
     for index, item in enumerate(value):
         where = f"{name}[{index}]"
-        content = _object(where, item).get("content")
-        _text(f"{where}.role", item.get("role"))
+        content = as_object(where, item).get("content")
+        as_text(f"{where}.role", item.get("role"))
         if isinstance(content, list):
             for part_index, part in enumerate(content):
-                _object(f"{where}.content[{part_index}]", part)
+                as_object(f"{where}.content[{part_index}]", part)
         elif content is not None:
             _content(f"{where}.content", content)
     return value
@@ -262,24 +175,24 @@ def _messages(name: str, value: Any) -> list[dict[str, Any]]:
 
 def _content(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong_type(name, value, "text, a list of parts or null")
+        raise wrong_type(name, value, "text, a list of parts or null")
     return value
 
 
 _FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
-    "prompt": _text,
+    "prompt": as_text,
     "messages": _messages,
-    "job_id": _text,
-    "correlation_id": _text,
-    "domain": _text,
-    "model": _text,
-    "role": _text,
-    "capability": _text,
+    "job_id": as_text,
+    "correlation_id": as_text,
+    "domain": as_text,
+    "model": as_text,
+    "role": as_text,
+    "capability": as_text,
     "params": _params,
-    "priority": _whole_number,
-    "deadline": _text,
-    "reply_to": _text,
-    "metadata": _object,
+    "priority": as_whole_number,
+    "deadline": as_text,
+    "reply_to": as_text,
+    "metadata": as_object,
 }
 """Every known field and how its value is read; any other field is ``extra``."""
 
@@ -329,37 +242,9 @@ def _is_text(part: Mapping[str, Any]) -> bool:
 def _priority_problem(priority: int) -> str | None:
     if PRIORITY_MIN <= priority <= PRIORITY_MAX:
         return None
-    return f"priority is {_shown(str(priority))}; allowed: {PRIORITY_MIN} to {PRIORITY_MAX}"
+    return f"priority is {shown(str(priority))}; allowed: {PRIORITY_MIN} to {PRIORITY_MAX}"
 
 
 def _params_problem(params: Mapping[str, Any]) -> str | None:
     reserved = [key for key in RESERVED_PARAMS if key in params]
     return f"params holds {', '.join(reserved)}, which can't be set there" if reserved else None
-
-
-# -- words ---------------------------------------------------------------------------------------------------------
-
-
-def _wrong_type(name: str, value: Any, allowed: str) -> _ReadError:
-    return _ReadError(f"{name} is {_json_type(value)}; allowed: {allowed}")
-
-
-def _json_type(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, int | float):
-        return "a number"
-    return "a list" if isinstance(value, list) else "an object"
-
-
-def _storable(text: str) -> str:
-    """The text with what UTF-8 can't hold (bytes of a header or subject that were none) written as ``\\udcff``."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_foundry.envelopes import parse_rfc3339, read_prompt
+from model_foundry.envelopes.fields import parse_rfc3339
+from model_foundry.envelopes.prompts import read_prompt
 from model_foundry.records import PromptEnvelope, Reject, StreamMessage
 from model_foundry_tests.test_strict_json import JSON_VALUES
 
