@@ -30,6 +30,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from model_foundry.config import LakeConfig, StreamConfig, parse
 from model_foundry.intake import land_partition
 from model_foundry.jetstream.client import JetStream, with_jetstream
+from model_foundry.prompt_intake import PromptIntake
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_folder
@@ -76,7 +77,7 @@ def landing(folder: Path) -> None:
         foundry.warehouse.migrate()
         thrown = timed(lambda: asyncio.run(throw_away()), 3)
         today = datetime.now(UTC).date()
-        landed = timed(lambda: land_partition(foundry, today, "cpu_inference", run_id="bench"))
+        landed = timed(lambda: land_partition(foundry, PromptIntake, (today, "cpu_inference"), run_id="bench"))
         size = statistics.mean(map(len, bodies))
         print(f"landing, {MESSAGES} prompts of {size:.0f} bytes")
         print(f"  read and thrown away  {MESSAGES / thrown:9.0f} /s")

@@ -34,7 +34,7 @@ from pydantic import (
 
 from model_foundry.errors import ConfigError
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT, RESULTS_PREFIX, subject_matches
-from model_foundry.records import UNROUTABLE_LANE
+from model_foundry.records import EVENTS_LANE, UNROUTABLE_LANE
 
 CONFIG_ENV = "FOUNDRY_CONFIG"
 OVERRIDE_PREFIX = "FOUNDRY_"
@@ -49,7 +49,7 @@ DEMO_FOLDER = "foundry-demo"
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 """A lane, worker, role, profile or domain: letters, digits, dot, underscore, hyphen. Fit for a partition key."""
 
-RetainedTable = Literal["jobs", "completions", "rejects"]
+RetainedTable = Literal["jobs", "completions", "events", "rejects"]
 """Tables whose rows can be let go of after a while."""
 
 ModelName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=256)]
@@ -110,6 +110,7 @@ class StreamsConfig(_Section):
     """The streams in use."""
 
     prompts: StreamConfig = StreamConfig(name="PROMPTS", subjects=["prompts.>"])
+    events: StreamConfig = StreamConfig(name="EVENTS", subjects=["llm.>", "obsidian.>", "knowledge.>"])
     results: StreamConfig = StreamConfig(name="RESULTS", subjects=["results.>"], max_age_s=7 * 86400)
 
 
@@ -222,9 +223,31 @@ class LimitsConfig(_Section):
     )
     cold_load_s: float = Field(0.5, ge=0, description="a reported model load longer than this marks the answer cold")
     sensor_batch_messages: int = Field(2000, ge=1, le=10_000, description="messages one sensor tick hands to runs")
+    sensor_batch_events: int = Field(10_000, ge=1, le=50_000, description="events one sensor tick hands to a run")
     sensor_long_poll_s: float = Field(8.0, ge=0, le=45)
     reconcile_after_s: float = Field(300, gt=0, description="after which what did not land or end is asked for again")
     reply_subjects: list[str] = Field(default_factory=lambda: ["results.>", "_INBOX.>"])
+
+
+class EventsConfig(_Section):
+    """How events are read, and when their coming is looked at with worry."""
+
+    former_subjects: dict[str, str] = Field(
+        default_factory=lambda: {
+            "knowledge.chat.persist": "llm.chat.persist",
+            "knowledge.embedding": "obsidian.semantic_search",
+            "knowledge.flow.lineage": "llm.flow.lineage",
+            "knowledge.tool_call": "llm.tool_call",
+        },
+        description="a subject that is still accepted: the name under which it is recorded",
+    )
+    redact: list[str] = Field(
+        default_factory=list, description="names of fields, at any depth, whose values are not kept"
+    )
+    max_lag_s: float = Field(120, gt=0, description="an event that has not landed for longer makes a check warn")
+    quiet_after_s: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict, description="by subject: a longer silence makes a check warn; others by their own pace"
+    )
 
 
 class ObjectStorageConfig(_Section):
@@ -293,6 +316,7 @@ class FoundryConfig(_Section):
     domains: dict[Name, DomainConfig]
     default_domain: Name = "general"
     limits: LimitsConfig = LimitsConfig()
+    events: EventsConfig = EventsConfig()
     lake: LakeConfig = LakeConfig()
     dagster: DagsterConfig = DagsterConfig()
 
@@ -326,6 +350,8 @@ class FoundryConfig(_Section):
 
         if UNROUTABLE_LANE in self.capabilities:
             yield f"capabilities: {UNROUTABLE_LANE!r} is the lane of jobs that can't be used; name yours differently"
+        if EVENTS_LANE in self.capabilities:
+            yield f"capabilities: {EVENTS_LANE!r} stands for events in the tables; name yours differently"
         for name, model in self.models.items():
             yield from unknown(f"models.{name}.capability", model.capability, "capabilities", self.capabilities)
         for name, worker in self.workers.items():
@@ -377,7 +403,7 @@ class FoundryConfig(_Section):
         return hashlib.sha256(json.dumps(self.routing_part()).encode()).hexdigest()[:12]
 
     def routing_part(self) -> dict[str, Any]:
-        """What ``routing`` reads, as JSON values; URLs, secrets and timeouts are not in it."""
+        """What reading and ``routing`` go by, as JSON values; URLs, secrets and timeouts are not in it."""
         part = self.model_dump(
             mode="json",
             include={"capabilities", "models", "roles", "profiles", "profile", "domains", "default_domain"},
@@ -386,6 +412,7 @@ class FoundryConfig(_Section):
             name: w.model_dump(mode="json", include={"supports", "models", "api", "slots"}) | {"url": EMBEDDED}
             for name, w in self.workers.items()
         }
+        part["events"] = self.events.model_dump(mode="json", include={"former_subjects", "redact"})
         part["limits"] = self.limits.model_dump(mode="json", include={"max_message_bytes", "reply_subjects"})
         part["lake"] = self.lake.model_dump(mode="json", include={"first_date"})
         return part

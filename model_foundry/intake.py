@@ -1,8 +1,8 @@
-"""Intake: from stream sequences to jobs and rejects in the lake.
+"""Intake: from stream sequences to records and rejects in the lake.
 
-Belongs here: what one sensor tick asks for, and what one ``prompt_inbox`` run lands. Does not belong here: the cursor
-arithmetic (``jetstream.ranges``), reading one message (``envelopes``), routing it (``routing``), the SQL
-(``warehouse.landing``).
+Belongs here: what one sensor tick asks for and what one inbox run lands, whatever the stream holds. Does not belong
+here: what prompts and events are made into (``prompt_intake``, ``event_intake``), the cursor arithmetic
+(``jetstream.ranges``), reading one message (``envelopes``), the SQL (``warehouse.landing``).
 
 Nothing here acknowledges anything. A tick reads a range only to learn which partitions it touches; the runs read the
 same range again and land it. A range can be read any number of times and gives the same rows, so a failed run is
@@ -12,44 +12,102 @@ simply run again.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from typing import Generic, TypeVar
 
-from model_foundry.config import FoundryConfig
-from model_foundry.envelopes.prompts import read_prompt
+from model_foundry.config import FoundryConfig, StreamConfig
 from model_foundry.errors import StreamError
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.jetstream.ranges import Cursor, gaps, next_range
-from model_foundry.records import UNROUTABLE_LANE, Job, Reject, StreamMessage
-from model_foundry.routing import partition_date, route
+from model_foundry.records import Event, Job, Reject, StreamMessage
+from model_foundry.routing import partition_date
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.landing import (
     Incoming,
     IngestRange,
     LandingReport,
-    incoming,
+    land,
     land_lost,
-    land_prompts,
     missing_ranges,
     retired_up_to,
 )
 
 ENOUGH_BYTES = 16 * 2**20
-"""Message bodies read into memory at once, about: prompts may have megabytes each."""
+"""Message bodies read into memory at once, about: messages may have megabytes each."""
 
+Partition = tuple[date, str]
+"""A UTC day and a lane."""
+
+Record = TypeVar("Record", Job, Event)
 
 Looked = tuple[StreamState, list[StreamMessage], tuple[int, int] | None, tuple[str, ...]]
 """What a tick found: the stream with the range to ask for as its ends, its messages, what was lost before it, notes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Messages, read and routed: every message is exactly one of these."""
+class Batch(Generic[Record]):
+    """Messages of one partition, read: every message is exactly one of these."""
 
-    jobs: tuple[Job, ...]
-    rejects: tuple[Reject, ...]
+    records: list[Record] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class Intake(ABC, Generic[Record]):
+    """One stream's way into the lake: what its messages are made into. Pure; reads no stream and no lake.
+
+    Args:
+        config: the configuration to read by.
+    """
+
+    reject_lane: str
+    """The lane under which messages land that can't be read."""
+
+    def __init__(self, config: FoundryConfig) -> None:
+        self.config = config
+
+    @property
+    @abstractmethod
+    def stream(self) -> StreamConfig:
+        """The stream."""
+
+    @property
+    @abstractmethod
+    def batch_messages(self) -> int:
+        """Messages that one tick asks runs to land, at most."""
+
+    @abstractmethod
+    def read(self, message: StreamMessage) -> Record | Reject:
+        """One message, read; raises nothing."""
+
+    @abstractmethod
+    def partition_of(self, record: Record) -> Partition:
+        """Where a record belongs."""
+
+    @abstractmethod
+    def incoming(self, batch: Batch[Record], range_: IngestRange, run_id: str) -> Incoming:
+        """A batch, prepared for landing."""
+
+    def read_all(self, messages: Iterable[StreamMessage]) -> dict[Partition, Batch[Record]]:
+        """Every message, read, by partition; nothing stops it and nothing is left out."""
+        found: dict[Partition, Batch[Record]] = {}
+        for message in messages:
+            read = self.read(message)
+            if isinstance(read, Reject):
+                partition = partition_date(message.published_at, self.config.lake.first_date), self.reject_lane
+            else:
+                partition = self.partition_of(read)
+            batch = found.get(partition)
+            if batch is None:
+                batch = found[partition] = Batch()
+            if isinstance(read, Reject):
+                batch.rejects.append(read)
+            else:
+                batch.records.append(read)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,58 +137,25 @@ class Tick:
     notes: tuple[str, ...] = ()
 
 
-def read_batch(config: FoundryConfig, messages: Iterable[StreamMessage]) -> Batch:
-    """Reads and routes messages. Pure; nothing stops it and nothing is left out."""
-    jobs: list[Job] = []
-    rejects: list[Reject] = []
-    for message in messages:
-        read = read_prompt(message, max_message_bytes=config.limits.max_message_bytes)
-        if isinstance(read, Reject):
-            rejects.append(read)
-        else:
-            jobs.append(route(config, read))
-    return Batch(tuple(jobs), tuple(rejects))
-
-
-def partitions_of(config: FoundryConfig, batch: Batch) -> list[tuple[date, str]]:
-    """The (date, lane) partitions that a batch touches; rejects belong to the lane ``unroutable``. Pure."""
-    touched = {(job.partition_date, job.lane) for job in batch.jobs}
-    touched |= {
-        (partition_date(r.message.published_at, config.lake.first_date), UNROUTABLE_LANE) for r in batch.rejects
-    }
-    return sorted(touched)
-
-
-def part_of(config: FoundryConfig, batch: Batch, day: date, lane: str) -> Batch:
-    """The part of a batch that belongs to one partition. Pure."""
-    return Batch(
-        tuple(j for j in batch.jobs if (j.partition_date, j.lane) == (day, lane)),
-        tuple(
-            r
-            for r in batch.rejects
-            if lane == UNROUTABLE_LANE and partition_date(r.message.published_at, config.lake.first_date) == day
-        ),
-    )
-
-
-def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
-    """Waits a while for new prompts and says which runs would land them; None when there is nothing new.
+def plan_tick(foundry: Foundry, kind: type[Intake[Record]], cursor_text: str | None) -> Tick | None:
+    """Waits a while for new messages and says which runs would land them; None when there is nothing new.
 
     Args:
         foundry: the parts.
+        kind: which stream.
         cursor_text: the sensor's cursor as stored, or None at the very first tick.
 
     Raises:
         NatsUnavailableError, StreamError: an outage is an error, so that it never looks like an empty queue.
     """
-    config = foundry.config
+    config, intake = foundry.config, kind(foundry.config)
     cursor, unreadable = Cursor.from_text(cursor_text)
 
     async def look(js: JetStream) -> Looked | None:
-        state = await js.ensure_stream(config.streams.prompts)
+        state = await js.ensure_stream(intake.stream)
         after = cursor.last_seq if cursor and cursor.stream_created == state.created else 0
         state = await js.wait_for_messages(state.name, after, config.limits.sensor_long_poll_s)
-        span = next_range(cursor, state, config.limits.sensor_batch_messages)
+        span = next_range(cursor, state, intake.batch_messages)
         if span is None:
             return None
         notes = [f"unreadable cursor, reading from the start: {unreadable}"] if unreadable else []
@@ -150,18 +175,18 @@ def plan_tick(foundry: Foundry, cursor_text: str | None) -> Tick | None:
     digest = foundry.remember_routing()
     asks = [
         RunAsk(day, lane, span.name, span.created, span.first_seq, span.last_seq, digest)
-        for day, lane in partitions_of(config, read_batch(config, messages))
+        for day, lane in sorted(intake.read_all(messages))
     ]
     if lost is not None:  # a run must say so: a tick's log is soon gone
         today = partition_date(datetime.now(UTC), config.lake.first_date)
-        asks.append(RunAsk(today, UNROUTABLE_LANE, span.name, span.created, *lost, digest))
+        asks.append(RunAsk(today, intake.reject_lane, span.name, span.created, *lost, digest))
     return Tick(tuple(asks), Cursor(span.created, span.last_seq), notes)
 
 
 def land_partition(
     foundry: Foundry,
-    day: date,
-    lane: str,
+    kind: type[Intake[Record]],
+    partition: Partition,
     *,
     run_id: str,
     span: tuple[int, int] | None = None,
@@ -175,28 +200,30 @@ def land_partition(
 
     Args:
         foundry: the parts.
-        day: the partition's date.
-        lane: the partition's lane.
+        kind: which stream.
+        partition: which day and lane of it.
         run_id: who lands.
         span: first and last sequence, both included.
         stream_created: creation time (epoch s) of the stream the range belongs to.
-        config_digest: the routing configuration the range was asked for with.
+        config_digest: the configuration the range was asked for with.
 
     Returns:
         What was landed; all zeros when there was nothing, which is a normal outcome.
     """
-    config = foundry.routing_config(config_digest)
+    intake = kind(foundry.routing_config(config_digest))
+    stream = kind(foundry.config).stream  # where it is and how it is made is no matter of reading
     foundry.warehouse.migrate()
+    day, lane = partition
 
     def write_off(spans: Sequence[tuple[int, int]], created: int, reason: str) -> LandingReport:
-        name = foundry.config.streams.prompts.name
-        return LandingReport(lost=land_lost(foundry.warehouse, name, created, spans, reason=reason, run_id=run_id))
+        lost = land_lost(foundry.warehouse, stream.name, created, spans, reason=reason, run_id=run_id)
+        return LandingReport(lost=lost)
 
-    def land(batch: Incoming, gone: Sequence[tuple[int, int]]) -> LandingReport:
-        return land_prompts(foundry.warehouse, batch) + write_off(gone, batch.range_.stream_created, "dropped")
+    def land_chunk(batch: Incoming, gone: Sequence[tuple[int, int]]) -> LandingReport:
+        return land(foundry.warehouse, batch) + write_off(gone, batch.range_.stream_created, "dropped")
 
     async def read_and_land(js: JetStream) -> LandingReport:
-        state = await js.ensure_stream(foundry.config.streams.prompts)
+        state = await js.ensure_stream(stream)
         if span is not None and stream_created not in (None, state.created):
             return write_off([span], stream_created or 0, "recreated")
         if span is not None:
@@ -211,17 +238,12 @@ def land_partition(
                 messages, read_to = await read_some(js, state, first, last)
                 gone = await _gone(js, state, gaps(first, read_to, (m.seq for m in messages)))
                 # this chunk lands in a thread while the next one is read: DuckDB does not hold Python's lock
-                mine = part_of(config, read_batch(config, messages), day, lane)
-                batch = incoming(
-                    mine.jobs,
-                    mine.rejects,
-                    range_=IngestRange(state.name, state.created, lane, day, first, read_to),
-                    run_id=run_id,
-                    config_digest=config.routing_digest(),
-                )
+                mine = intake.read_all(messages).get(partition, Batch())
+                range_ = IngestRange(state.name, state.created, lane, day, first, read_to)
+                batch = intake.incoming(mine, range_, run_id)
                 if landing is not None:
                     landed += await landing
-                landing = asyncio.create_task(asyncio.to_thread(land, batch, gone))
+                landing = asyncio.create_task(asyncio.to_thread(land_chunk, batch, gone))
                 first = read_to + 1
         return landed if landing is None else landed + await landing
 

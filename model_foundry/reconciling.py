@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
-from model_foundry.intake import missing_since_first, partitions_of, read_batch, read_some
+from model_foundry.event_intake import EventIntake
+from model_foundry.intake import Intake, Partition, missing_since_first, read_some
 from model_foundry.jetstream.client import JetStream, with_jetstream
 from model_foundry.jetstream.ranges import gaps
-from model_foundry.records import UNROUTABLE_LANE
+from model_foundry.prompt_intake import PromptIntake
 from model_foundry.routing import partition_date
 from model_foundry.runtime import Foundry
 
@@ -29,8 +31,8 @@ class Overdue:
 def overdue(foundry: Foundry, now: datetime) -> list[Overdue]:
     """The partitions with messages that did not land, or jobs that did not end, for ``limits.reconcile_after_s``.
 
-    Messages that the stream dropped before they were landed are asked for under today's ``unroutable`` partition,
-    whose run writes them off as lost.
+    Messages that a stream dropped before they were landed are asked for under today's partition of its rejects, whose
+    run writes them off as lost.
 
     Args:
         foundry: the parts.
@@ -42,21 +44,26 @@ def overdue(foundry: Foundry, now: datetime) -> list[Overdue]:
     """
     foundry.warehouse.migrate()
     since = now - timedelta(seconds=foundry.config.limits.reconcile_after_s)
-    found: dict[tuple[date, str], str] = {}
+    found: dict[Partition, str] = {}
     for row in foundry.warehouse.show("overdue_partitions", {"since": since}):
         found[row["partition_date"], row["lane"]] = f"{row['pending']} jobs pending, {row['unpublished']} unpublished"
 
-    async def look(js: JetStream) -> None:
-        state = await js.ensure_stream(foundry.config.streams.prompts)
+    async def look_at(js: JetStream, intake: Intake[Any]) -> None:
+        state = await js.ensure_stream(intake.stream)
         for first, last in missing_since_first(foundry.warehouse, state):
             messages, read_to = await read_some(js, state, first, last)
             old = [m for m in messages if m.published_at < since]
-            for partition in partitions_of(foundry.config, read_batch(foundry.config, old)):
+            for partition in intake.read_all(old):
                 found.setdefault(partition, f"sequences {first} to {read_to} did not land")
             settled = old[-1].seq if old else min(read_to, state.first_seq - 1)
             if settled >= first and gaps(first, settled, [m.seq for m in messages if m.seq <= settled]):
                 today = partition_date(now.astimezone(UTC), foundry.config.lake.first_date)
-                found[today, UNROUTABLE_LANE] = f"of sequences {first} to {read_to} some are not in the stream any more"
+                reason = f"of sequences {first} to {read_to} some are not in the stream any more"
+                found[today, intake.reject_lane] = reason
+
+    async def look(js: JetStream) -> None:
+        for kind in (PromptIntake, EventIntake):
+            await look_at(js, kind(foundry.config))
 
     with_jetstream(foundry.nats, look)
     return [Overdue(day, lane, reason) for (day, lane), reason in sorted(found.items())]

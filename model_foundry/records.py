@@ -14,6 +14,9 @@ from typing import Any
 UNROUTABLE_LANE = "unroutable"
 """The static lane of jobs that were read but can't be used, and of runs that record rejects."""
 
+EVENTS_LANE = "events"
+"""What stands in the place of a lane where an event was landed: events have days only."""
+
 
 class JobStatus(StrEnum):
     """Where a job stands. All but ``PENDING`` are final, unless a person asks for failed ones again."""
@@ -140,6 +143,52 @@ class Job:
     status: JobStatus
     error_kind: ErrorKind | None = None
     error_message: str | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """An event that could be read: a row of ``events``. Not frozen only because thousands are made at a time.
+
+    Attributes:
+        message: as the stream holds it.
+        event_key: 32 hex digits that stand for source and id, which are an event's identity.
+        event_id: the event's own id, else the ``Nats-Msg-Id`` header, else ``<stream>-<created>-<seq>``.
+        source: who says so: the acting agent or system.
+        subject: the NATS subject, a former name replaced by today's.
+        envelope: ``own``, ``cloudevents_structured`` or ``cloudevents_binary``.
+        type: a CloudEvent's type.
+        happened_at: ``occurred_at``, or the stream's time where that is missing or later, UTC.
+        payload: as JSON text, any value for a CloudEvent, else an object; None when there is none.
+        payload_encoding: ``json``, ``text`` (a string), ``base64`` (a string); None when there is no payload.
+        payload_type: which model of ``envelopes.payloads`` it fits.
+        payload_problem: why it fits none, when its subject has one.
+        derived: what was told from the payload before anything was redacted, as JSON text: ``role_kind`` of a flow node
+            (orchestrator, worker, translator), ``arguments_digest`` of a tool call.
+        replay_of: the reject that this message is the corrected form of.
+        extra: fields that the envelope does not know, as JSON text.
+        content_digest: tells a duplicate from a conflict.
+    """
+
+    message: StreamMessage
+    event_key: str
+    event_id: str
+    source: str | None
+    subject: str
+    envelope: str
+    type: str | None
+    correlation_id: str | None
+    occurred_at: datetime | None
+    happened_at: datetime
+    payload: str | None
+    payload_encoding: str | None
+    payload_type: str | None
+    payload_problem: str | None
+    derived: str
+    traceparent: str | None
+    replay_of: str | None
+    extra: str
+    notes: tuple[str, ...]
+    content_digest: str
 
 
 @dataclass(frozen=True, slots=True)

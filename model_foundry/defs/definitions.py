@@ -11,10 +11,10 @@ import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
+from model_foundry.defs.externals import external_assets
 from model_foundry.defs.lake.assets import lake_assets, upkeep_job, upkeep_schedule
 from model_foundry.defs.lake.checks import lake_checks
 from model_foundry.defs.prompts.assets import prompt_assets
-from model_foundry.defs.prompts.externals import external_assets
 from model_foundry.defs.prompts.schedules import reconciliation_for
 from model_foundry.defs.prompts.sensors import answer_prompts_job, prompt_sensor_for
 from model_foundry.defs.resources import FoundryResource, LakeResource

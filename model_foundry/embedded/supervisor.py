@@ -154,8 +154,9 @@ class Supervisor:
             part.process.wait_ready(part.is_ready, part.ready_timeout_s)
 
     async def _ensure_streams(self, js: JetStream) -> None:
-        await js.ensure_stream(self.foundry.config.streams.prompts)
-        await js.ensure_stream(self.foundry.config.streams.results)
+        streams = self.foundry.config.streams
+        for stream in (streams.prompts, streams.events, streams.results):
+            await js.ensure_stream(stream)
 
     def _add(
         self,

@@ -6,6 +6,7 @@ message has (``prompts``, ``events``).
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -28,6 +29,9 @@ def parse_rfc3339(text: str) -> tuple[datetime, tuple[str, ...]]:
     Raises:
         ValueError: unreadable, or outside the years 1 to 9999; the message says which.
     """
+    if _USUAL.fullmatch(text):
+        with contextlib.suppress(ValueError):  # said below, in our words
+            return datetime.fromisoformat(text), ()
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"{shown(text)} is no RFC 3339 time such as 2026-12-01T12:00:00Z")
@@ -58,6 +62,9 @@ def parse_rfc3339(text: str) -> tuple[datetime, tuple[str, ...]]:
         raise ValueError(f"{shown(text)} is no time: {error}") from None
     return time, () if zone else ("no zone; read as UTC",)
 
+
+_USUAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{3}|\.[0-9]{6})?Z")
+"""What nearly every sender writes, and the standard library reads the same way, many times sooner."""
 
 _RFC3339 = re.compile(
     r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})[Tt ]"

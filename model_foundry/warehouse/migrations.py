@@ -5,6 +5,7 @@ Belongs here: what is pending, and applying it inside a transaction. Does not be
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -19,8 +20,6 @@ TABLE = (
     "create table if not exists schema_migrations "
     "(kind varchar, version integer, name varchar, checksum varchar, applied_at timestamptz)"
 )
-BASE_VIEWS = ("last_attempts",)
-"""Views that macros and other views read, made first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +78,15 @@ def apply(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _views() -> str:
-    """The statements that make every view and macro: base views, then macros, then the views that read both."""
-    texts = {
+    """The statements that make every view and macro, each after those that it reads."""
+    todo = {
         f.stem: f"create or replace view {f.stem} as\n{f.read_text('utf-8')};\n" for f in sql_files.sql_files("views")
-    }
-    base = [texts.pop(name) for name in BASE_VIEWS]
-    macros = [file.read_text("utf-8") for file in sql_files.sql_files("macros")]
-    return "".join([*base, *macros, *texts.values()])
+    } | {f.stem: f.read_text("utf-8") for f in sql_files.sql_files("macros")}
+    words = {name: set(re.findall(r"\w+", re.sub(r"--.*", "", text))) - {name} for name, text in todo.items()}
+    done: list[str] = []
+    while todo:
+        ready = [name for name in todo if not words[name] & todo.keys()]
+        if not ready:
+            raise LakeError(f"views read each other in a circle: {', '.join(todo)}")
+        done += [todo.pop(name) for name in ready]
+    return "".join(done)

@@ -57,6 +57,7 @@ class Scene:
             "nats": {"url": nats_url},
             "streams": {
                 "prompts": {"name": f"PROMPTS_{self.tag}", "subjects": ["prompts.>"]},
+                "events": {"name": f"EVENTS_{self.tag}", "subjects": ["llm.>", "obsidian.>", "knowledge.>"]},
                 "results": {"name": f"RESULTS_{self.tag}", "subjects": ["results.>"]},
             },
             "capabilities": ["cpu_inference", "gpu_inference"],
@@ -78,20 +79,23 @@ class Scene:
         file.write_text(yaml.safe_dump(self.raw, sort_keys=False), encoding="utf-8")
         return Foundry(load(file, environ={}), file)
 
-    def publish(self, *bodies: dict[str, Any] | bytes, subject: str = "prompts.submit") -> list[PubAck]:
+    def publish(self, *bodies: dict[str, Any] | bytes, subject: str = "prompts.submit", **headers: str) -> list[PubAck]:
         """Publishes messages; an object as JSON."""
         data = [b if isinstance(b, bytes) else json.dumps(b).encode() for b in bodies]
         streams = self.foundry.config.streams
 
         async def work(js: Any) -> list[PubAck]:
             await js.ensure_stream(streams.prompts)
+            await js.ensure_stream(streams.events)
+            if headers:
+                return [await js.publish(subject, d, headers=headers) for d in data]
             return await js.publish_many([(subject, d, None) for d in data])
 
         return with_jetstream(self.foundry.nats, work)
 
-    def purge(self, *, below: int) -> None:
-        """Makes the stream of prompts drop what stands before a sequence, as its limits would."""
-        name = self.raw["streams"]["prompts"]["name"]
+    def purge(self, *, below: int, stream: str = "prompts") -> None:
+        """Makes a stream drop what stands before a sequence, as its limits would."""
+        name = self.raw["streams"][stream]["name"]
         with_jetstream(self.foundry.nats, lambda js: js._js.purge_stream(name, seq=below))
 
     def delete(self, seq: int) -> None:
@@ -113,7 +117,7 @@ class Scene:
         """Takes the streams away, so that another test may have their subjects."""
 
         async def work(js: Any) -> None:
-            for stream in (self.raw["streams"]["prompts"], self.raw["streams"]["results"]):
+            for stream in self.raw["streams"].values():
                 try:
                     await js._js.delete_stream(stream["name"])
                 except Exception:

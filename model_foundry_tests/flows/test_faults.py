@@ -11,6 +11,7 @@ from pathlib import Path
 
 from model_foundry.errors import FoundryError
 from model_foundry.intake import land_partition
+from model_foundry.prompt_intake import PromptIntake
 from model_foundry.reconciling import overdue
 from model_foundry.warehouse.invariants import examine
 from model_foundry_tests.flows.conftest import Scene
@@ -42,7 +43,7 @@ def test_prompts_survive_a_server_that_is_killed_again_and_again(tmp_path: Path)
         def land() -> None:
             while not ending:
                 try:
-                    land_partition(foundry, datetime.now(UTC).date(), "cpu_inference", run_id="r")
+                    land_partition(foundry, PromptIntake, (datetime.now(UTC).date(), "cpu_inference"), run_id="r")
                 except FoundryError:
                     time.sleep(0.05)
 
@@ -58,7 +59,7 @@ def test_prompts_survive_a_server_that_is_killed_again_and_again(tmp_path: Path)
             done.result(120)
         # what the next reconciliation does
         for found in overdue(foundry, datetime.now(UTC) + timedelta(hours=1)):
-            land_partition(foundry, found.partition_date, found.lane, run_id="heal")
+            land_partition(foundry, PromptIntake, (found.partition_date, found.lane), run_id="heal")
         rows = foundry.warehouse.rows("select seq from stream_messages")
     assert acknowledged <= {row["seq"] for row in rows}
     assert foundry.warehouse.rows("from lost_messages") == []

@@ -15,6 +15,7 @@ from model_foundry.answering import answer_partition
 from model_foundry.errors import StreamError
 from model_foundry.intake import land_partition, plan_tick
 from model_foundry.jetstream.client import JetStream
+from model_foundry.prompt_intake import PromptIntake
 from model_foundry.reconciling import overdue
 from model_foundry.records import UNROUTABLE_LANE
 from model_foundry.warehouse.landing import claim_jobs
@@ -26,7 +27,7 @@ TODAY = datetime.now(UTC).date()
 
 
 def land(scene: Scene, lane: str, run_id: str = "run-1") -> None:
-    land_partition(scene.foundry, TODAY, lane, run_id=run_id)
+    land_partition(scene.foundry, PromptIntake, (TODAY, lane), run_id=run_id)
 
 
 def statuses(scene: Scene) -> dict[str, str]:
@@ -36,16 +37,16 @@ def statuses(scene: Scene) -> dict[str, str]:
 def test_a_tick_asks_for_one_run_a_lane_and_moves_the_cursor_behind_what_it_asked_for(scene: Scene) -> None:
     scene.worker("w", "http://127.0.0.1:9", supports=["cpu_inference", "gpu_inference"])
     scene.publish({"prompt": "hi", "model": "small"}, {"prompt": "hi", "model": "big"}, b"no json", {"prompt": " "})
-    tick = plan_tick(scene.foundry, None)
+    tick = plan_tick(scene.foundry, PromptIntake, None)
     assert tick is not None
     assert sorted(ask.lane for ask in tick.asks) == ["cpu_inference", "gpu_inference", UNROUTABLE_LANE]
     assert {(ask.from_seq, ask.to_seq) for ask in tick.asks} == {(1, 4)}
-    assert plan_tick(scene.foundry, tick.cursor.to_text()) is None
+    assert plan_tick(scene.foundry, PromptIntake, tick.cursor.to_text()) is None
 
 
 def test_a_cursor_that_can_not_be_read_starts_over_and_says_so(scene: Scene) -> None:
     scene.publish({"prompt": "hi"})
-    tick = plan_tick(scene.foundry, "{garbage")
+    tick = plan_tick(scene.foundry, PromptIntake, "{garbage")
     assert tick is not None
     assert tick.cursor.last_seq == 1
     assert "unreadable cursor" in tick.notes[0]
@@ -56,9 +57,9 @@ def test_every_message_of_a_range_lands_in_exactly_one_lane(scene: Scene) -> Non
         {"prompt": "hi", "model": "small"}, b"\xff", {"prompt": "hi", "model": "nope"}, {"prompt": "b", "model": "big"}
     )
     for lane in scene.foundry.config.lanes:
-        land_partition(scene.foundry, TODAY, lane, run_id="r", span=(1, 4))
+        land_partition(scene.foundry, PromptIntake, (TODAY, lane), run_id="r", span=(1, 4))
     [row] = scene.foundry.warehouse.rows("from accounting")
-    assert (row["messages"], row["jobs"], row["duplicates"], row["rejects"]) == (4, 3, 0, 1)
+    assert (row["messages"], row["records"], row["duplicates"], row["rejects"]) == (4, 3, 0, 1)
     lanes = scene.foundry.warehouse.rows("select lane, count(*) as n from stream_messages group by lane order by lane")
     assert [(r["lane"], r["n"]) for r in lanes] == [("cpu_inference", 1), ("gpu_inference", 1), (UNROUTABLE_LANE, 2)]
 
@@ -66,17 +67,21 @@ def test_every_message_of_a_range_lands_in_exactly_one_lane(scene: Scene) -> Non
 def test_a_run_routes_by_the_configuration_it_was_asked_with_even_if_the_file_has_changed(scene: Scene) -> None:
     scene.worker("w", "http://127.0.0.1:9", supports=["cpu_inference", "gpu_inference"])
     scene.publish({"prompt": "hi", "model": "small"})
-    tick = plan_tick(scene.foundry, None)
+    tick = plan_tick(scene.foundry, PromptIntake, None)
     assert tick is not None
     [ask] = tick.asks
     scene.raw["models"]["small"] = "gpu_inference"
-    report = land_partition(scene.foundry, TODAY, ask.lane, run_id="r", span=(1, 1), config_digest=ask.config_digest)
-    assert (ask.lane, report.jobs) == ("cpu_inference", 1)
+    report = land_partition(
+        scene.foundry, PromptIntake, (TODAY, ask.lane), run_id="r", span=(1, 1), config_digest=ask.config_digest
+    )
+    assert (ask.lane, report.records) == ("cpu_inference", 1)
 
 
 def test_a_range_of_a_stream_that_was_recreated_is_written_off(scene: Scene) -> None:
     scene.publish({"prompt": "hi"})
-    report = land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r", span=(1, 3), stream_created=12345)
+    report = land_partition(
+        scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r", span=(1, 3), stream_created=12345
+    )
     assert (report.messages, report.lost) == (0, 3)
     [lost] = scene.foundry.warehouse.rows("select stream_created, from_seq, to_seq, reason from lost_messages")
     assert tuple(lost.values()) == (12345, 1, 3, "recreated")
@@ -84,19 +89,19 @@ def test_a_range_of_a_stream_that_was_recreated_is_written_off(scene: Scene) -> 
 
 def test_what_the_stream_dropped_before_it_landed_is_written_off_and_said(scene: Scene) -> None:
     scene.publish(*({"prompt": "hi", "model": "small"} for _ in range(5)))
-    first = plan_tick(scene.foundry, None)
+    first = plan_tick(scene.foundry, PromptIntake, None)
     assert first is not None
     scene.publish(*({"prompt": "hi", "model": "small"} for _ in range(5)))
     scene.purge(below=8)
-    land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r", span=(1, 5))
-    tick = plan_tick(scene.foundry, first.cursor.to_text())
+    land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r", span=(1, 5))
+    tick = plan_tick(scene.foundry, PromptIntake, first.cursor.to_text())
     assert tick is not None
     assert {(ask.lane, ask.from_seq, ask.to_seq) for ask in tick.asks} == {
         ("cpu_inference", 8, 10),
         (UNROUTABLE_LANE, 6, 7),
     }
     for ask in tick.asks:
-        land_partition(scene.foundry, TODAY, ask.lane, run_id="r", span=(ask.from_seq, ask.to_seq))
+        land_partition(scene.foundry, PromptIntake, (TODAY, ask.lane), run_id="r", span=(ask.from_seq, ask.to_seq))
     lost = scene.foundry.warehouse.rows("select from_seq, to_seq from lost_messages order by from_seq")
     assert [tuple(row.values()) for row in lost] == [(1, 5), (6, 7)]
     assert len(scene.foundry.warehouse.rows("from jobs")) == 3
@@ -105,8 +110,8 @@ def test_what_the_stream_dropped_before_it_landed_is_written_off_and_said(scene:
 def test_a_message_that_was_deleted_before_it_landed_is_written_off(scene: Scene) -> None:
     scene.publish(*({"prompt": "hi", "model": "small"} for _ in range(5)))
     scene.delete(3)
-    report = land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r")
-    assert (report.jobs, report.lost) == (4, 1)
+    report = land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r")
+    assert (report.records, report.lost) == (4, 1)
 
 
 def test_a_read_that_lacks_what_the_stream_has_is_no_loss(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,13 +124,13 @@ def test_a_read_that_lacks_what_the_stream_has_is_no_loss(scene: Scene, monkeypa
 
     monkeypatch.setattr(JetStream, "read_range", lagging)
     with pytest.raises(StreamError, match="sequence 3"):
-        land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r")
+        land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r")
     assert scene.foundry.warehouse.rows("from lost_messages") == []
 
 
 def test_a_range_beyond_the_streams_end_is_not_written_off(scene: Scene) -> None:
     scene.publish({"prompt": "hi", "model": "small"})
-    assert land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r", span=(1, 9)).lost == 0
+    assert land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r", span=(1, 9)).lost == 0
 
 
 def test_what_is_overdue_is_asked_for_again_and_what_is_fresh_is_left_alone(scene: Scene, servers: Servers) -> None:
@@ -146,11 +151,11 @@ def test_what_is_overdue_is_asked_for_again_and_what_is_fresh_is_left_alone(scen
 
 def test_a_gap_that_the_stream_has_dropped_is_asked_for_so_that_a_run_writes_it_off(scene: Scene) -> None:
     scene.publish(*({"prompt": "hi", "model": "small"} for _ in range(6)))
-    land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r", span=(1, 2))
+    land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r", span=(1, 2))
     scene.purge(below=5)
     [first, second] = overdue(scene.foundry, datetime.now(UTC) + timedelta(hours=1))
     assert (first.lane, second.lane) == ("cpu_inference", UNROUTABLE_LANE)
-    assert land_partition(scene.foundry, TODAY, UNROUTABLE_LANE, run_id="r").lost == 2
+    assert land_partition(scene.foundry, PromptIntake, (TODAY, UNROUTABLE_LANE), run_id="r").lost == 2
     assert {o.lane for o in overdue(scene.foundry, datetime.now(UTC) + timedelta(hours=1))} == {"cpu_inference"}
 
 
@@ -172,9 +177,9 @@ def test_an_outage_of_nats_while_a_batch_is_answered_ends_nothing(tmp_path: Path
 
 def test_a_partition_without_a_range_lands_what_is_missing_and_nothing_twice(scene: Scene) -> None:
     scene.publish({"prompt": "a", "model": "small"}, {"prompt": "b", "model": "small"})
-    land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r", span=(2, 2))
-    assert land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r2").jobs == 1
-    assert land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r3").messages == 0
+    land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r", span=(2, 2))
+    assert land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r2").records == 1
+    assert land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r3").messages == 0
 
 
 def test_a_range_with_more_bytes_than_memory_should_hold_is_asked_for_and_landed_in_parts(
@@ -183,12 +188,12 @@ def test_a_range_with_more_bytes_than_memory_should_hold_is_asked_for_and_landed
     monkeypatch.setattr("model_foundry.intake.ENOUGH_BYTES", 100_000)
     monkeypatch.setattr("model_foundry.jetstream.client.BATCH_MESSAGES", 2)
     scene.publish(*({"prompt": "x" * 40_000, "model": "small"} for _ in range(9)))
-    tick = plan_tick(scene.foundry, None)
+    tick = plan_tick(scene.foundry, PromptIntake, None)
     assert tick is not None
     assert [(ask.from_seq, ask.to_seq) for ask in tick.asks] == [(1, 4)]
     assert tick.cursor.last_seq == 4
-    report = land_partition(scene.foundry, TODAY, "cpu_inference", run_id="r")
-    assert (report.messages, report.jobs) == (9, 9)
+    report = land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r")
+    assert (report.messages, report.records) == (9, 9)
     ranges = scene.foundry.warehouse.rows("select from_seq, to_seq from ingest_ledger order by from_seq")
     assert [tuple(row.values()) for row in ranges] == [(1, 4), (5, 8), (9, 9)]
 

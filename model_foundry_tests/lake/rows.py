@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from model_foundry.records import Completion, Job, JobOutcome, JobStatus, PromptEnvelope, Reject, Timings
+from model_foundry.event_intake import EventIntake
+from model_foundry.records import (
+    EVENTS_LANE,
+    Completion,
+    Event,
+    Job,
+    JobOutcome,
+    JobStatus,
+    PromptEnvelope,
+    Reject,
+    Timings,
+)
 from model_foundry.routing import route
+from model_foundry.warehouse import landing
 from model_foundry.warehouse.lake import Warehouse
-from model_foundry.warehouse.landing import IngestRange, LandingReport, incoming, land_prompts, record_completions
+from model_foundry.warehouse.landing import (
+    IngestRange,
+    LandingReport,
+    incoming_events,
+    incoming_jobs,
+    record_completions,
+)
 from model_foundry_tests.builders import NOW, a_config, a_message, an_envelope
 
 TODAY = date(2026, 12, 1)
@@ -33,6 +52,40 @@ def a_reject(seq: int, *, created: int = CREATED) -> Reject:
     return Reject(a_message(b"\xff\x00", seq=seq, stream_created=created, headers=headers), "not UTF-8")
 
 
+def an_event(seq: int = 1, payload: Any = None, *, created: int = CREATED, **fields: Any) -> Event:
+    """An event of session ``s-1``, a second after the one before; fields of the body or of the message."""
+    message = {k: fields.pop(k) for k in list(fields) if k in ("subject", "headers", "published_at")}
+    body = {"event_id": f"event-{seq}", "correlation_id": "s-1", "payload": payload, **fields}
+    sent = a_message(
+        json.dumps(body).encode(),
+        **{
+            "stream": "EVENTS",
+            "seq": seq,
+            "stream_created": created,
+            "subject": "llm.other",
+            "published_at": NOW + timedelta(seconds=seq),
+            **message,
+        },
+    )
+    read = EventIntake(CONFIG).read(sent)
+    assert isinstance(read, Event), read
+    return read
+
+
+def land_events(warehouse: Warehouse, *items: Event | Reject, run_id: str = "run-1") -> LandingReport:
+    """Lands events and rejects under a range that spans them."""
+    seqs = [item.message.seq for item in items] or [1]
+    created = items[0].message.stream_created if items else CREATED
+    batch = incoming_events(
+        [item for item in items if isinstance(item, Event)],
+        [item for item in items if isinstance(item, Reject)],
+        range_=IngestRange("EVENTS", created, EVENTS_LANE, TODAY, min(seqs), max(seqs)),
+        run_id=run_id,
+        config_digest="digest",
+    )
+    return landing.land(warehouse, batch)
+
+
 def a_range(first: int, last: int, *, created: int = CREATED, lane: str = "cpu_inference") -> IngestRange:
     """A range of the stream."""
     return IngestRange("PROMPTS", created, lane, TODAY, first, last)
@@ -42,14 +95,14 @@ def land(warehouse: Warehouse, *items: Job | Reject, run_id: str = "run-1") -> L
     """Lands items under a range that spans them."""
     seqs = [item.seq if isinstance(item, Job) else item.message.seq for item in items] or [1]
     created = next((i.stream_created if isinstance(i, Job) else i.message.stream_created for i in items), CREATED)
-    batch = incoming(
+    batch = incoming_jobs(
         [item for item in items if isinstance(item, Job)],
         [item for item in items if isinstance(item, Reject)],
         range_=a_range(min(seqs), max(seqs), created=created),
         run_id=run_id,
         config_digest="digest",
     )
-    return land_prompts(warehouse, batch)
+    return landing.land(warehouse, batch)
 
 
 def an_attempt(job: Job, attempt: int = 1, **changes: Any) -> Completion:

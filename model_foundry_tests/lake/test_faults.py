@@ -151,7 +151,7 @@ def test_a_full_disk_is_a_clear_error_and_takes_nothing_with_it(little_space: Pa
         jobs = [a_job(seq + i, prompt=dice.randbytes(3000).hex()) for i in range(1, size + 1)]
         seq += size
         try:
-            acknowledged += land(lake, *jobs).jobs
+            acknowledged += land(lake, *jobs).records
         except LakeError as error:
             refused.append(error.hint or "")
     assert acknowledged > 0

@@ -78,9 +78,9 @@ def test_a_new_migration_is_applied_and_a_changed_view_is_replaced(
     lake: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copied_sql(tmp_path / "copy", monkeypatch)
-    (folder / "schema" / "002_more.sql").write_text("alter table jobs add column more integer;")
+    (folder / "schema" / "900_more.sql").write_text("alter table jobs add column more integer;")
     (folder / "views" / "accounting.sql").write_text("-- Changed.\nselect 42 as answer")
-    assert Warehouse(lake.data_dir, lake.config).migrate() == ["002_more", "views"]
+    assert Warehouse(lake.data_dir, lake.config).migrate() == ["900_more", "views"]
     assert lake.rows("from accounting") == [{"answer": 42}]
     assert lake.rows("select more from jobs") == []
 

@@ -38,7 +38,7 @@ def claim(lake: Warehouse, run_id: str = "run-1", **changes: Any) -> list[str]:
 
 def test_a_landed_message_is_a_job_a_duplicate_or_a_reject_and_the_ledger_counts_them(lake: Warehouse) -> None:
     report = land(lake, a_job(1), a_job(2, job_id="job-1"), a_reject(3))
-    assert (report.messages, report.jobs, report.duplicates, report.rejects) == (3, 1, 1, 1)
+    assert (report.messages, report.records, report.duplicates, report.rejects) == (3, 1, 1, 1)
     [ledger] = lake.rows("from ingest_ledger")
     assert (ledger["from_seq"], ledger["to_seq"], ledger["messages"]) == (1, 3, 3)
 

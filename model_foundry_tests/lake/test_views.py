@@ -122,7 +122,7 @@ def test_job_overview_has_one_row_a_job_with_its_last_attempt(lake: Warehouse) -
 def test_accounting_adds_up(lake: Warehouse) -> None:
     land(lake, a_job(1), a_job(2, job_id="job-1"), a_reject(3))
     [row] = lake.rows("from accounting")
-    assert row["messages"] == row["jobs"] + row["duplicates"] + row["rejects"] == 3
+    assert row["messages"] == row["records"] + row["duplicates"] + row["rejects"] == 3
 
 
 @pytest.mark.parametrize("file", SQL_FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")

@@ -166,7 +166,7 @@ def test_every_kind_of_message_is_accounted_for_and_domains_add_up(stack: Stack)
         "japanese": ("answered", None),
     }
     [books] = stack.sql("from accounting")
-    assert books["messages"] == books["jobs"] + books["duplicates"] + books["rejects"] == books["last_seq"]
+    assert books["messages"] == books["records"] + books["duplicates"] + books["rejects"] == books["last_seq"]
     assert (books["duplicates"], books["rejects"]) == (1, 2)
     for level in ("domain", "domain_model", "domain_model_worker"):
         totals = stack.sql(f"select domain, sum(jobs) as n from domain_latency where level = '{level}' group by domain")

@@ -4,6 +4,11 @@ from jobs
 group by job_id
 having count(*) > 1
 union all
+select 'events', event_key, count(*)
+from events
+group by event_key
+having count(*) > 1
+union all
 select 'completions', job_id || ' attempt ' || attempt, count(*)
 from completions
 group by job_id, attempt

@@ -3,11 +3,11 @@
 insert into retired_messages
 select stream, stream_created, max(seq) as to_seq, $now as retired_at
 from stream_messages
-where partition_date < $before
+where partition_date < $before and lane <> 'events'
 group by stream, stream_created;
 
 delete from completions where partition_date < $before;
 delete from job_results where partition_date < $before;
 delete from job_claims where partition_date < $before;
-delete from stream_messages where partition_date < $before and outcome <> 'reject';
+delete from stream_messages where partition_date < $before and outcome <> 'reject' and lane <> 'events';
 delete from jobs where partition_date < $before;

@@ -200,7 +200,7 @@ def _nats(foundry: Foundry) -> Iterator[Finding]:
     streams = foundry.config.streams
 
     async def look(js: JetStream) -> list[StreamState]:
-        return [await js.stream_state(streams.prompts.name), await js.stream_state(streams.results.name)]
+        return [await js.stream_state(s.name) for s in (streams.prompts, streams.events, streams.results)]
 
     for state in with_jetstream(foundry.nats, look):
         detail = f"stream {state.name}: {state.messages} messages, sequences {state.first_seq} to {state.last_seq}"

@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from model_foundry.defs.prompts.externals import OWNERS
 from model_foundry.defs.resources import LakeResource
+from model_foundry.defs.streams import OWNERS
 from model_foundry.defs.tables import chart, number, records_table
 from model_foundry.warehouse.engine import Rows
 

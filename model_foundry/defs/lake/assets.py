@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from model_foundry.defs.prompts.externals import OWNERS
 from model_foundry.defs.resources import FoundryResource
+from model_foundry.defs.streams import OWNERS
 from model_foundry.defs.tables import records_table
 from model_foundry.warehouse.maintenance import back_up, compact, forget_history, retire
 

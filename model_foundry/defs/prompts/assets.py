@@ -8,26 +8,14 @@ import dagster as dg
 
 from model_foundry.answering import answer_partition
 from model_foundry.config import FoundryConfig
-from model_foundry.defs.prompts.externals import OWNERS, prompts_stream_key, worker_key
+from model_foundry.defs.externals import stream_key, worker_key
 from model_foundry.defs.prompts.partitions import day_and_lane, prompt_partitions
 from model_foundry.defs.prompts.show import completions_metadata, correlation_tags, inbox_metadata
 from model_foundry.defs.resources import FoundryResource, LakeResource
+from model_foundry.defs.streams import OWNERS, RETRY, RangeConfig
 from model_foundry.intake import land_partition
+from model_foundry.prompt_intake import PromptIntake
 from model_foundry.warehouse.landing import claimants
-
-
-class RangeConfig(dg.Config):
-    """The range of stream sequences a run is about. Left empty: whatever is pending for the partition."""
-
-    stream_created: int | None = None
-    from_seq: int | None = None
-    to_seq: int | None = None
-    config_digest: str | None = None
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """First and last sequence, or None."""
-        return None if self.from_seq is None or self.to_seq is None else (self.from_seq, self.to_seq)
 
 
 class AnswerConfig(dg.Config):
@@ -36,17 +24,13 @@ class AnswerConfig(dg.Config):
     retry_failed: bool = False
 
 
-RETRY = dg.RetryPolicy(max_retries=3, delay=3, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
-"""For outages of NATS and waits for the lake. Each step finds what it did before, so that trying again adds nothing."""
-
-
 def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
     """The two assets a prompt passes through."""
     partitions = prompt_partitions(config)
 
     @dg.asset(
         partitions_def=partitions,
-        deps=[prompts_stream_key()],
+        deps=[stream_key("prompts")],
         group_name="prompts",
         retry_policy=RETRY,
         kinds={"nats", "duckdb"},
@@ -63,15 +47,7 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
         context: dg.AssetExecutionContext, config: RangeConfig, foundry: FoundryResource, lake: LakeResource
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         day, lane = day_and_lane(context)
-        report = land_partition(
-            foundry.parts,
-            day,
-            lane,
-            run_id=context.run_id,
-            span=config.span,
-            stream_created=config.stream_created,
-            config_digest=config.config_digest,
-        )
+        report = land_partition(foundry.parts, PromptIntake, (day, lane), run_id=context.run_id, **config.arguments())
         with lake.warehouse.snapshot() as now:
             return dg.MaterializeResult(metadata=inbox_metadata(now, report, config.span, context.run_id))
 

@@ -25,14 +25,14 @@ def inbox_metadata(lake: Snapshot, report: LandingReport, span: tuple[int, int] 
     metadata: dict[str, Any] = {
         "status": "landed" if report.messages else "empty",
         "messages": report.messages,
-        "jobs": report.jobs,
+        "jobs": report.records,
         "duplicates": report.duplicates,
         "rejects": report.rejects,
         "lost": report.lost,
         "range": f"{span[0]} to {span[1]}" if span else "whatever was missing",
-        "dagster/row_count": report.jobs,
+        "dagster/row_count": report.records,
     }
-    if report.jobs:
+    if report.records:
         metadata["jobs_by_domain"] = records_table(lake.show("run_jobs_by_domain", {"run_id": run_id}))
     if report.rejects:
         metadata["reject_reasons"] = records_table(lake.show("run_rejects", {"run_id": run_id}))

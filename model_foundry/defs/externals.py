@@ -7,18 +7,12 @@ from collections.abc import Sequence
 import dagster as dg
 
 from model_foundry.config import FoundryConfig, StreamConfig, WorkerConfig
-
-OWNERS = ["team:model-foundry"]
-
-
-def prompts_stream_key() -> dg.AssetKey:
-    """Key of the stream of prompts."""
-    return dg.AssetKey(["nats", "prompts"])
+from model_foundry.defs.streams import OWNERS
 
 
-def results_stream_key() -> dg.AssetKey:
-    """Key of the stream of results."""
-    return dg.AssetKey(["nats", "results"])
+def stream_key(name: str) -> dg.AssetKey:
+    """Key of a stream: ``prompts``, ``events`` or ``results``."""
+    return dg.AssetKey(["nats", name])
 
 
 def worker_key(name: str) -> dg.AssetKey:
@@ -30,13 +24,19 @@ def external_assets(config: FoundryConfig) -> list[dg.AssetSpec]:
     """The streams and the workers, as assets that Dagster shows and does not run."""
     return [
         _stream(
-            prompts_stream_key(),
+            stream_key("prompts"),
             config.streams.prompts,
             group="incoming",
             text="Prompts as published; `prompt_sensor` watches it.",
         ),
         _stream(
-            results_stream_key(),
+            stream_key("events"),
+            config.streams.events,
+            group="incoming",
+            text="What the systems around the models say they did; `event_sensor` watches it.",
+        ),
+        _stream(
+            stream_key("results"),
             config.streams.results,
             group="outgoing",
             text="One message a finished job, on `results.<job_id>`.",

@@ -1,0 +1,95 @@
+"""What every stream's way through Dagster has in common: the range a run is about, the sensor that asks for runs.
+
+Belongs here: Dagster's forms of ``intake``. Does not belong here: any one stream's assets.
+
+A sensor never acknowledges anything: Dagster stores cursor and run requests together only after the function has
+returned, so whatever was acknowledged inside could be lost. The cursor is the authority; ``run_key`` is a belt, because
+Dagster deduplicates by it for ever.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from model_foundry.defs.resources import FoundryResource
+from model_foundry.intake import Intake, RunAsk, plan_tick
+
+OWNERS = ["team:model-foundry"]
+
+RETRY = dg.RetryPolicy(max_retries=3, delay=3, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+"""For outages of NATS and waits for the lake. Each step finds what it did before, so that trying again adds nothing."""
+
+
+class RangeConfig(dg.Config):
+    """The range of stream sequences a run is about. Left empty: whatever is pending for the partition."""
+
+    stream_created: int | None = None
+    from_seq: int | None = None
+    to_seq: int | None = None
+    config_digest: str | None = None
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First and last sequence, or None."""
+        return None if self.from_seq is None or self.to_seq is None else (self.from_seq, self.to_seq)
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``intake.land_partition`` is told of it."""
+        return {"span": self.span, "stream_created": self.stream_created, "config_digest": self.config_digest}
+
+
+def run_request(ask: RunAsk, inbox: str, partition_key: str) -> dg.RunRequest:
+    """Dagster's form of what a tick asks for, to be landed by an asset."""
+    span: dict[str, Any] = {
+        "stream_created": ask.stream_created,
+        "from_seq": ask.from_seq,
+        "to_seq": ask.to_seq,
+        "config_digest": ask.config_digest,
+    }
+    return dg.RunRequest(
+        run_key=ask.run_key,
+        partition_key=partition_key,
+        run_config={"ops": {inbox: {"config": span}}},
+        tags={"foundry/stream": ask.stream, "foundry/range": f"{ask.from_seq}-{ask.to_seq}"},
+    )
+
+
+def stream_sensor(
+    name: str,
+    job: UnresolvedAssetJobDefinition,
+    kind: type[Intake[Any]],
+    *,
+    inbox: str,
+    key_of: Callable[[RunAsk], str],
+    description: str,
+) -> dg.SensorDefinition:
+    """A sensor that watches one stream.
+
+    Args:
+        name: the sensor's name.
+        job: the job it asks runs of.
+        kind: the stream.
+        inbox: the asset that lands it.
+        key_of: the partition key of what a tick asks for.
+        description: for people.
+    """
+
+    @dg.sensor(
+        name=name,
+        job=job,
+        minimum_interval_seconds=1,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=description,
+    )
+    def sensor(context: dg.SensorEvaluationContext, foundry: FoundryResource) -> dg.SensorResult | dg.SkipReason:
+        tick = plan_tick(foundry.parts, kind, context.cursor)
+        if tick is None:
+            return dg.SkipReason("Nothing new.")
+        for note in tick.notes:
+            context.log.warning(note)
+        requests = [run_request(ask, inbox, key_of(ask)) for ask in tick.asks]
+        return dg.SensorResult(run_requests=requests, cursor=tick.cursor.to_text())
+
+    return sensor
