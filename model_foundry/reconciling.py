@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from model_foundry.event_intake import EventIntake
 from model_foundry.intake import Intake, Partition, missing_since_first, read_some
 from model_foundry.jetstream.client import JetStream, with_jetstream
 from model_foundry.jetstream.ranges import gaps
@@ -28,14 +27,15 @@ class Overdue:
     reason: str
 
 
-def overdue(foundry: Foundry, now: datetime) -> list[Overdue]:
-    """The partitions with messages that did not land, or jobs that did not end, for ``limits.reconcile_after_s``.
+def overdue(foundry: Foundry, kind: type[Intake[Any]], now: datetime) -> list[Overdue]:
+    """A stream's partitions with messages that did not land, or jobs that did not end, in ``limits.reconcile_after_s``.
 
-    Messages that a stream dropped before they were landed are asked for under today's partition of its rejects, whose
+    Messages that the stream dropped before they were landed are asked for under today's partition of its rejects, whose
     run writes them off as lost.
 
     Args:
         foundry: the parts.
+        kind: which stream.
         now: UTC.
 
     Raises:
@@ -45,10 +45,13 @@ def overdue(foundry: Foundry, now: datetime) -> list[Overdue]:
     foundry.warehouse.migrate()
     since = now - timedelta(seconds=foundry.config.limits.reconcile_after_s)
     found: dict[Partition, str] = {}
-    for row in foundry.warehouse.show("overdue_partitions", {"since": since}):
-        found[row["partition_date"], row["lane"]] = f"{row['pending']} jobs pending, {row['unpublished']} unpublished"
+    intake = kind(foundry.config)
+    if kind is PromptIntake:
+        for row in foundry.warehouse.show("overdue_partitions", {"since": since}):
+            reason = f"{row['pending']} jobs pending, {row['unpublished']} unpublished"
+            found[row["partition_date"], row["lane"]] = reason
 
-    async def look_at(js: JetStream, intake: Intake[Any]) -> None:
+    async def look(js: JetStream) -> None:
         state = await js.ensure_stream(intake.stream)
         for first, last in missing_since_first(foundry.warehouse, state):
             messages, read_to = await read_some(js, state, first, last)
@@ -60,10 +63,6 @@ def overdue(foundry: Foundry, now: datetime) -> list[Overdue]:
                 today = partition_date(now.astimezone(UTC), foundry.config.lake.first_date)
                 reason = f"of sequences {first} to {read_to} some are not in the stream any more"
                 found[today, intake.reject_lane] = reason
-
-    async def look(js: JetStream) -> None:
-        for kind in (PromptIntake, EventIntake):
-            await look_at(js, kind(foundry.config))
 
     with_jetstream(foundry.nats, look)
     return [Overdue(day, lane, reason) for (day, lane), reason in sorted(found.items())]

@@ -11,6 +11,11 @@ import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
+from model_foundry.defs.events.assets import RECORD_IO, event_assets
+from model_foundry.defs.events.checks import event_checks
+from model_foundry.defs.events.record_io import InboxRecordIOManager
+from model_foundry.defs.events.schedules import sessions_job, sessions_schedule, watch_job, watch_schedule
+from model_foundry.defs.events.sensors import event_reconciliation_for, event_sensor_for, record_events_job
 from model_foundry.defs.externals import external_assets
 from model_foundry.defs.lake.assets import lake_assets, upkeep_job, upkeep_schedule
 from model_foundry.defs.lake.checks import lake_checks
@@ -28,21 +33,32 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
         foundry: the configuration; lanes and workers become partitions and external assets.
         resource_overrides: resources by key, put in place of the real ones; the seam for tests.
     """
-    job, figures, upkeep = answer_prompts_job(), figures_job(), upkeep_job()
+    prompts, events, sessions, watch = answer_prompts_job(), record_events_job(), sessions_job(), watch_job()
+    figures, upkeep = figures_job(), upkeep_job()
+    lake = LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label)
     return dg.Definitions(
         assets=[
             *external_assets(foundry.config),
             *prompt_assets(foundry.config),
+            *event_assets(foundry.config),
             *analytics_assets(),
             *lake_assets(),
         ],
-        asset_checks=lake_checks(),
-        jobs=[job, figures, upkeep],
-        sensors=[prompt_sensor_for(job)],
-        schedules=[reconciliation_for(job), figures_schedule(figures), upkeep_schedule(upkeep)],
+        asset_checks=[*lake_checks(foundry.config), *event_checks()],
+        jobs=[prompts, events, sessions, watch, figures, upkeep],
+        sensors=[prompt_sensor_for(prompts), event_sensor_for(events)],
+        schedules=[
+            reconciliation_for(prompts),
+            event_reconciliation_for(events),
+            sessions_schedule(sessions),
+            watch_schedule(watch),
+            figures_schedule(figures),
+            upkeep_schedule(upkeep),
+        ],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),
-            "lake": LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label),
+            "lake": lake,
+            RECORD_IO: InboxRecordIOManager(lake=lake),
             **(resource_overrides or {}),
         },
         # steps share the run's process: a step of its own would pay the whole import again

@@ -1,4 +1,4 @@
-"""What every stream's way through Dagster has in common: the range a run is about, the sensor that asks for runs.
+"""What every stream's way through Dagster has in common: a run's range, the sensor that asks for runs, asking again.
 
 Belongs here: Dagster's forms of ``intake``. Does not belong here: any one stream's assets.
 
@@ -7,7 +7,8 @@ returned, so whatever was acknowledged inside could be lost. The cursor is the a
 Dagster deduplicates by it for ever.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -15,6 +16,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from model_foundry.defs.resources import FoundryResource
 from model_foundry.intake import Intake, RunAsk, plan_tick
+from model_foundry.reconciling import Overdue, overdue
 
 OWNERS = ["team:model-foundry"]
 
@@ -93,3 +95,59 @@ def stream_sensor(
         return dg.SensorResult(run_requests=requests, cursor=tick.cursor.to_text())
 
     return sensor
+
+
+UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def reconciliation_schedule(
+    name: str,
+    job: UnresolvedAssetJobDefinition,
+    kind: type[Intake[Any]],
+    *,
+    key_of: Callable[[Overdue], str],
+    description: str,
+) -> dg.ScheduleDefinition:
+    """A schedule that asks again, every five minutes, for what a failed run or an outage left behind in one stream.
+
+    Args:
+        name: the schedule's name.
+        job: the job it asks runs of.
+        kind: the stream.
+        key_of: the partition key of what is overdue.
+        description: for people.
+    """
+
+    @dg.schedule(
+        job=job,
+        name=name,
+        cron_schedule="*/5 * * * *",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=description,
+    )
+    def schedule(
+        context: dg.ScheduleEvaluationContext, foundry: FoundryResource
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        mine = dg.RunsFilter(job_name=job.name, statuses=UNFINISHED)
+        busy = {run.tags.get("dagster/partition") for run in context.instance.get_runs(mine)}
+        asked = False
+        for found in overdue(foundry.parts, kind, datetime.now(UTC)):
+            key = key_of(found)
+            if str(key) not in busy:
+                asked = True
+                context.log.info(f"{key}: {found.reason}")
+                yield dg.RunRequest(
+                    run_key=f"{key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}",
+                    partition_key=key,
+                    tags={"foundry/reconciliation": found.reason},
+                )
+        if not asked:
+            yield dg.SkipReason("Nothing is overdue, or runs are under way for it.")
+
+    return schedule

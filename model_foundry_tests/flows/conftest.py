@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 
 from model_foundry.config import load
 from model_foundry.jetstream.client import PubAck, with_jetstream
 from model_foundry.runtime import Foundry
-from model_foundry_tests.inference.scripted import ScriptedServer, Step
+from model_foundry_tests.inference.scripted import ScriptedServer, Step, sse_answer
 
 
 class Servers:
@@ -131,3 +132,18 @@ def scene(tmp_path: Path, nats_url: str) -> Iterator[Scene]:
     made = Scene(tmp_path, nats_url)
     yield made
     made.close()
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def skin(scene: Scene, servers: Servers, instance: dg.DagsterInstance) -> Any:
+    from model_foundry_tests.flows.skin import Skin
+
+    scene.raw["limits"]["reconcile_after_s"] = 0.001
+    scene.worker("w", servers.start(sse_answer("Canberra")).url)
+    return Skin(scene, instance)

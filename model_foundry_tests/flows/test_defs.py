@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import dagster as dg
-import pytest
 
-from model_foundry.defs.definitions import build_definitions
 from model_foundry.warehouse.invariants import INVARIANTS
 from model_foundry_tests.flows.conftest import Scene, Servers
-from model_foundry_tests.inference.scripted import refusal, sse_answer
+from model_foundry_tests.flows.skin import Skin, metadata
+from model_foundry_tests.inference.scripted import refusal
 
 TODAY = datetime.now(UTC).date()
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as made:
-        yield made
-
-
-class Skin:
-    """A scene's definitions, and running them in this process."""
-
-    def __init__(self, scene: Scene, instance: dg.DagsterInstance) -> None:
-        self.instance = instance
-        self.defs = build_definitions(scene.foundry)
-
-    def run(self, job: str, lane: str | None = None, config: dict[str, Any] | None = None) -> dg.ExecuteInProcessResult:
-        key = None if lane is None else str(dg.MultiPartitionKey({"date": TODAY.isoformat(), "lane": lane}))
-        found = self.defs.resolve_job_def(job)
-        return found.execute_in_process(instance=self.instance, partition_key=key, run_config=config)
-
-    def tick(self, schedule: str) -> list[dg.RunRequest]:
-        found = self.defs.resolve_schedule_def(schedule)
-        context = dg.build_schedule_context(
-            instance=self.instance,
-            resources=dict(self.defs.resources or {}),
-            repository_def=self.defs.get_repository_def(),
-            scheduled_execution_time=datetime.now(UTC),
-        )
-        return list(found.evaluate_tick(context).run_requests or [])
-
-
-def metadata(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, Any]:
-    [event] = result.asset_materializations_for_node(asset)
-    return {name: value.value for name, value in event.metadata.items()}
-
-
-@pytest.fixture
-def skin(scene: Scene, servers: Servers, instance: dg.DagsterInstance) -> Skin:
-    scene.raw["limits"]["reconcile_after_s"] = 0.001
-    scene.worker("w", servers.start(sse_answer("Canberra")).url)
-    return Skin(scene, instance)
 
 
 def test_a_prompt_run_lands_and_answers_and_nothing_pending_is_a_normal_outcome(skin: Skin, scene: Scene) -> None:

@@ -58,7 +58,7 @@ def test_prompts_survive_a_server_that_is_killed_again_and_again(tmp_path: Path)
         for done in work:
             done.result(120)
         # what the next reconciliation does
-        for found in overdue(foundry, datetime.now(UTC) + timedelta(hours=1)):
+        for found in overdue(foundry, PromptIntake, datetime.now(UTC) + timedelta(hours=1)):
             land_partition(foundry, PromptIntake, (found.partition_date, found.lane), run_id="heal")
         rows = foundry.warehouse.rows("select seq from stream_messages")
     assert acknowledged <= {row["seq"] for row in rows}

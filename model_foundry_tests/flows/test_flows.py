@@ -137,26 +137,28 @@ def test_what_is_overdue_is_asked_for_again_and_what_is_fresh_is_left_alone(scen
     scene.worker("w", servers.start(sse_answer()).url)
     scene.publish({"prompt": "hi", "model": "small"}, b"no json", {"prompt": "hi", "model": "small"})
     now, later = datetime.now(UTC), datetime.now(UTC) + timedelta(hours=1)
-    assert overdue(scene.foundry, now) == []
-    assert {(o.lane) for o in overdue(scene.foundry, later)} == {"cpu_inference", UNROUTABLE_LANE}
+    assert overdue(scene.foundry, PromptIntake, now) == []
+    assert {(o.lane) for o in overdue(scene.foundry, PromptIntake, later)} == {"cpu_inference", UNROUTABLE_LANE}
     land(scene, "cpu_inference")
-    assert {(o.lane, o.reason) for o in overdue(scene.foundry, later)} == {
+    assert {(o.lane, o.reason) for o in overdue(scene.foundry, PromptIntake, later)} == {
         ("cpu_inference", "2 jobs pending, 0 unpublished"),
         (UNROUTABLE_LANE, "sequences 2 to 2 did not land"),
     }
     land(scene, UNROUTABLE_LANE)
     answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
-    assert overdue(scene.foundry, later) == []
+    assert overdue(scene.foundry, PromptIntake, later) == []
 
 
 def test_a_gap_that_the_stream_has_dropped_is_asked_for_so_that_a_run_writes_it_off(scene: Scene) -> None:
     scene.publish(*({"prompt": "hi", "model": "small"} for _ in range(6)))
     land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="r", span=(1, 2))
     scene.purge(below=5)
-    [first, second] = overdue(scene.foundry, datetime.now(UTC) + timedelta(hours=1))
+    [first, second] = overdue(scene.foundry, PromptIntake, datetime.now(UTC) + timedelta(hours=1))
     assert (first.lane, second.lane) == ("cpu_inference", UNROUTABLE_LANE)
     assert land_partition(scene.foundry, PromptIntake, (TODAY, UNROUTABLE_LANE), run_id="r").lost == 2
-    assert {o.lane for o in overdue(scene.foundry, datetime.now(UTC) + timedelta(hours=1))} == {"cpu_inference"}
+    assert {o.lane for o in overdue(scene.foundry, PromptIntake, datetime.now(UTC) + timedelta(hours=1))} == {
+        "cpu_inference"
+    }
 
 
 def test_an_outage_of_nats_while_a_batch_is_answered_ends_nothing(tmp_path: Path, servers: Servers) -> None:

@@ -1,5 +1,5 @@
--- How long has each subject been silent, and how long was it silent at most in the week before? Subjects with at least $least
--- events in that week. The silence since its last event is no pause yet.
+-- How long has each subject been silent, and how long was it silent at most in the week before? The silence since its last
+-- event is no pause yet.
 with recent as (
     select subject, published_at,
         epoch(published_at - lag(published_at) over (partition by subject order by published_at)) as pause_s
@@ -15,5 +15,4 @@ select
     max(pause_s) as longest_pause_s
 from recent
 group by subject
-having count(*) >= $least
 order by silent_s desc;

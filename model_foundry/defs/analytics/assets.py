@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from model_foundry.defs.recency import AS_OF
 from model_foundry.defs.resources import LakeResource
 from model_foundry.defs.streams import OWNERS
 from model_foundry.defs.tables import chart, number, records_table
@@ -77,13 +78,20 @@ def _view_asset(name: str, description: str, show: Callable[[Rows], dict[str, An
         ),
     )
     def view(config: FiguresConfig, lake: LakeResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        since = datetime.combine(datetime.now(UTC).date() - timedelta(days=config.days - 1), time(), UTC)
+        now = datetime.now(UTC)
+        since = datetime.combine(now.date() - timedelta(days=config.days - 1), time(), UTC)
         rows = lake.warehouse.rows(f"from {name}_between($since, 'infinity') order by all", {"since": since})
         status = "done" if rows else "empty"
         shown = show(rows) if rows else {}
         window = f"since {since:%Y-%m-%d %H:%M} UTC"
         return dg.MaterializeResult(
-            metadata={"status": status, "window": window, "dagster/row_count": len(rows), **shown}
+            metadata={
+                "status": status,
+                "window": window,
+                AS_OF: dg.MetadataValue.timestamp(now),
+                "dagster/row_count": len(rows),
+                **shown,
+            }
         )
 
     return view

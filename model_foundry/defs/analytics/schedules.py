@@ -3,16 +3,15 @@
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from model_foundry.defs.lake.checks import LAKE_CHECKS
+from model_foundry.defs.lake.checks import checks_of
+from model_foundry.defs.recency import newest, seen_until
 
 
 def figures_job() -> UnresolvedAssetJobDefinition:
     """The job that materializes every figure and looks whether anything was rejected or lost."""
-    inbox = dg.AssetKey("prompt_inbox")
-    checks = [dg.AssetCheckKey(inbox, check.name) for check in LAKE_CHECKS if check.asset == "prompt_inbox"]
     return dg.define_asset_job(
         "refresh_figures",
-        selection=dg.AssetSelection.groups("analytics") | dg.AssetSelection.checks(*checks),
+        selection=dg.AssetSelection.groups("analytics") | dg.AssetSelection.checks(*checks_of("prompt_inbox")),
         description="Bring the tables and charts of the figures, and the inbox's checks, up to date.",
     )
 
@@ -28,15 +27,8 @@ def figures_schedule(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition
         description="Refreshes the figures and the inbox's checks once a minute, when something came in since.",
     )
     def figures(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        newest = max(_latest(context.instance, asset) for asset in ("prompt_inbox", "completions"))
-        if newest <= _latest(context.instance, "domain_latency"):
+        if newest(context.instance, "prompt_inbox", "completions") <= seen_until(context.instance, "domain_latency"):
             return dg.SkipReason("Nothing came in since.")
         return dg.RunRequest()
 
     return figures
-
-
-def _latest(instance: dg.DagsterInstance, asset: str) -> float:
-    """When the asset was last materialized, in epoch seconds; 0 when never."""
-    event = instance.get_latest_materialization_event(dg.AssetKey(asset))
-    return event.timestamp if event else 0.0
