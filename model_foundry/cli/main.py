@@ -11,7 +11,7 @@ import sys
 import typer
 from rich.console import Console
 
-from model_foundry.cli.commands import demo, doctor, route, sql, submit, up, workers
+from model_foundry.cli.commands import demo, doctor, events, route, session, sql, submit, up, workers
 from model_foundry.errors import ConfigError, FoundryError
 
 app = typer.Typer(
@@ -25,8 +25,11 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("submit")(submit.submit)
+app.command("publish")(events.publish)
 app.command("workers")(workers.workers)
 app.command("route")(route.route)
+app.command("session")(session.session)
+app.add_typer(events.events_app, name="events", no_args_is_help=True)
 app.command("sql")(sql.sql)
 app.command("doctor")(doctor.doctor)
 

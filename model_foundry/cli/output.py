@@ -1,6 +1,6 @@
 """What the commands print: tables that fit 80 columns, JSON for scripts, progress.
 
-Belongs here: form. Does not belong here: what is in a table.
+Belongs here: form, and reading what a person gives as a file. Does not belong here: what is in a table.
 """
 
 from __future__ import annotations
@@ -61,6 +61,28 @@ def rows_table(title: str, rows: Rows, columns: dict[str, str] | None = None, *,
     """Prints rows, or the named columns of them under shorter heads."""
     names = columns or {name: name for name in (rows[0] if rows else {})}
     print_table(title, list(names.values()), [[_jsonable(row[name]) for name in names] for row in rows], note=note)
+
+
+def read_jsonl(file: Path) -> list[dict[str, Any]]:
+    """The messages of a JSONL file; every line must be an object.
+
+    Raises:
+        typer.BadParameter: naming the first line that is not.
+    """
+    messages = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise typer.BadParameter(f"{file}, line {number} is not JSON: {error}", param_hint="--file") from None
+        if not isinstance(message, dict):
+            raise typer.BadParameter(f"{file}, line {number} holds no object", param_hint="--file")
+        messages.append(message)
+    if not messages:
+        raise typer.BadParameter(f"{file} holds no message", param_hint="--file")
+    return messages
 
 
 def _cell(value: Any) -> str:

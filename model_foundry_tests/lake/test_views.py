@@ -38,6 +38,14 @@ PARAMS = {
     "stream": "PROMPTS",
     "seqs": [1, 2],
     "since": NOW,
+    "now": NOW,
+    "session": "session-1",
+    "sessions": ["session-1"],
+    "most": 10,
+    "reject": "7",
+    "stream_created": 1,
+    "from_seq": 1,
+    "to_seq": 100,
 }
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json
+from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json, read_jsonl
 from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT, result_subject
 from model_foundry.records import StreamMessage
@@ -49,7 +49,7 @@ def submit(
     if (prompt is None) == (file is None):
         raise typer.BadParameter("give a prompt, or --file; one of the two")
     if file is not None:
-        messages = _read_jsonl(file)
+        messages = read_jsonl(file)
     else:
         text = typer.get_text_stream("stdin").read() if prompt == "-" else prompt
         params = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
@@ -145,25 +145,3 @@ def _report(published: list[dict[str, Any]], results: list[dict[str, Any]] | Non
             error = result.get("error") or {}
             said = escape(f"{error.get('kind', '')}: {error.get('message', '')}")
             errors.print(f"[bold red]{result['status']}[/] {said}")
-
-
-def _read_jsonl(file: Path) -> list[dict[str, Any]]:
-    """The messages of a JSONL file; every line must be an object.
-
-    Raises:
-        typer.BadParameter: naming the first line that is not.
-    """
-    messages = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise typer.BadParameter(f"{file}, line {number} is not JSON: {error}", param_hint="--file") from None
-        if not isinstance(message, dict):
-            raise typer.BadParameter(f"{file}, line {number} holds no object", param_hint="--file")
-        messages.append(message)
-    if not messages:
-        raise typer.BadParameter(f"{file} holds no message", param_hint="--file")
-    return messages
