@@ -136,8 +136,9 @@ def scene(tmp_path: Path, nats_url: str) -> Iterator[Scene]:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as made:
-        yield made
+    made = dg.DagsterInstance.local_temp(str(tmp_path))  # not entered: contexts of ticks enter it, and only once
+    yield made
+    made.dispose()
 
 
 @pytest.fixture

@@ -31,25 +31,25 @@ class Skin:
     def sense(self, sensor: str, cursor: str | None = None) -> tuple[list[dg.RunRequest], str | None]:
         """What a sensor asks for, and its next cursor."""
         found = self.defs.get_repository_def().get_sensor_def(sensor)
-        context = dg.build_sensor_context(
+        with dg.build_sensor_context(
             instance=self.instance,
             cursor=cursor,
             resources=self._resources,
             repository_def=self.defs.get_repository_def(),
-        )
-        data = found.evaluate_tick(context)
+        ) as context:
+            data = found.evaluate_tick(context)
         return list(data.run_requests or []), data.cursor
 
     def tick(self, schedule: str) -> list[dg.RunRequest]:
         """What a schedule asks for now."""
         found = self.defs.resolve_schedule_def(schedule)
-        context = dg.build_schedule_context(
+        with dg.build_schedule_context(
             instance=self.instance,
             resources=self._resources,
             repository_def=self.defs.get_repository_def(),
             scheduled_execution_time=datetime.now(UTC),
-        )
-        return list(found.evaluate_tick(context).run_requests or [])
+        ) as context:
+            return list(found.evaluate_tick(context).run_requests or [])
 
 
 def metadata(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, Any]:
