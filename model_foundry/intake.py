@@ -38,6 +38,8 @@ from model_foundry.warehouse.landing import (
 
 ENOUGH_BYTES = 16 * 2**20
 """Message bodies read into memory at once, about: messages may have megabytes each."""
+ENOUGH_MESSAGES = 20_000
+"""Messages that land together, at most: a run that is killed loses no more of its work than these few seconds of it."""
 
 Partition = tuple[date, str]
 """A UTC day and a lane."""
@@ -251,7 +253,8 @@ def land_partition(
 
 
 async def read_some(js: JetStream, state: StreamState, first: int, last: int) -> tuple[list[StreamMessage], int]:
-    """A range's messages as far as memory allows, and the sequence up to which they were read."""
+    """A range's messages, as many as one landing takes, and the sequence up to which they were read."""
+    last = min(last, first + ENOUGH_MESSAGES - 1)
     messages = await js.read_range(state, first, last, enough_bytes=ENOUGH_BYTES)
     full = sum(len(m.data) for m in messages) >= ENOUGH_BYTES
     return messages, messages[-1].seq if full else last
