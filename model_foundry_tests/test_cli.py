@@ -12,7 +12,7 @@ import yaml
 
 from model_foundry.cli.commands.demo import prepare, unexpected
 from model_foundry.config import load
-from model_foundry.demo.prompts import DemoMessage
+from model_foundry.demo.message import DemoMessage
 from model_foundry_tests.builders import raw_config
 
 

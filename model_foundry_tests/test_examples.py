@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from model_foundry import config
-from model_foundry.demo.prompts import UNKNOWN_MODEL, demo_config, demo_messages
+from model_foundry.demo.events import demo_events
+from model_foundry.demo.prompts import UNKNOWN_MODEL, demo_config, demo_prompts
 from model_foundry.domains import classify
 from model_foundry.envelopes.prompts import read_prompt
+from model_foundry.event_intake import EventIntake
 from model_foundry.records import PromptEnvelope, Reject, StreamMessage
 
 ROOT = Path(__file__).parents[1]
@@ -67,10 +69,10 @@ def read_demo(run_tag: str) -> list[PromptEnvelope | Reject]:
     now = datetime(2026, 12, 1, tzinfo=UTC)
     return [
         read_prompt(
-            StreamMessage("PROMPTS", 1, seq, m.subject, now, (("Nats-Msg-Id", m.msg_id),), m.data),
+            StreamMessage("PROMPTS", 1, seq, m.subject, now, (("Nats-Msg-Id", str(m.msg_id)),), m.data),
             max_message_bytes=load("demo").limits.max_message_bytes,
         )
-        for seq, m in enumerate(demo_messages(run_tag), start=1)
+        for seq, m in enumerate(demo_prompts(run_tag), start=1)
     ]
 
 
@@ -99,9 +101,9 @@ def test_the_demo_ends_with_an_unknown_model_and_a_body_that_is_no_json() -> Non
 
 
 def test_the_same_run_tag_gives_the_same_messages_and_another_one_new_jobs() -> None:
-    assert demo_messages("a") == demo_messages("a")
-    assert demo_messages()[0].msg_id == "demo-01"
-    ids = [m.msg_id for tag in ("", "a", "b") for m in demo_messages(tag)]
+    assert demo_prompts("a") == demo_prompts("a")
+    assert demo_prompts()[0].msg_id == "demo-01"
+    ids = [m.msg_id for tag in ("", "a", "b") for m in demo_prompts(tag)]
     assert len(ids) == len(set(ids)) == 3 * 42
     assert [e.job_id for e in read_demo("a") if isinstance(e, PromptEnvelope)] == ids[42:83]
 
@@ -114,3 +116,24 @@ def test_the_demos_gpu_worker_is_a_stand_in_only_where_there_is_no_gpu() -> None
     assert without.workers["gpu_standin"].stand_in
     assert with_gpu.workers["gpu"].stand_in is None
     assert with_gpu.workers["gpu"].supports == ["gpu_inference"]
+
+
+def test_the_demos_events_come_to_what_is_expected_of_them() -> None:
+    config = load("demo")
+    intake, seen = EventIntake(config), set()
+    for seq, m in enumerate(demo_events("", datetime(2026, 12, 1, tzinfo=UTC)), start=1):
+        message = StreamMessage(
+            "EVENTS", 1, seq, m.subject, datetime(2026, 12, 1, tzinfo=UTC), (*m.headers.items(),), m.data
+        )
+        read = intake.read(message)
+        if isinstance(read, Reject):
+            assert m.expected == "reject"
+            continue
+        assert m.expected == ("duplicate" if read.event_key in seen else "event")
+        assert read.correlation_id == "demo-session"
+        assert read.payload_problem is None, read.payload
+        assert read.payload_type is not None
+        assert read.notes == ()
+        seen.add(read.event_key)
+    kinds = Counter(m.expected for m in demo_events("a", datetime(2026, 12, 1, tzinfo=UTC)))
+    assert (kinds["duplicate"], kinds["reject"]) == (1, 1)

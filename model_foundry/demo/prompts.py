@@ -1,4 +1,4 @@
-"""The messages that ``foundry demo`` publishes: forty prompts of our own, and two faulty ones.
+"""The prompts that ``foundry demo`` publishes: forty of our own, and two faulty ones.
 
 Belongs here: what is sent, as bytes. Does not belong here: sending it (``cli``), the configuration it is meant for
 (``foundry.yaml`` beside this file).
@@ -12,30 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
+from model_foundry.demo.message import DemoMessage
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT
 
 UNKNOWN_MODEL = "gemma3:270b"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoMessage:
-    """One message to publish: ``msg_id`` goes into the ``Nats-Msg-Id`` header and is the job id.
-
-    ``expected`` is what should become of it: ``answered``, ``rejected`` (a job that can't be used) or ``reject`` (a
-    message that can't be read).
-    """
-
-    subject: str
-    data: bytes
-    msg_id: str
-    expected: str = "answered"
-
-
-def demo_messages(run_tag: str = "") -> list[DemoMessage]:
+def demo_prompts(run_tag: str = "") -> list[DemoMessage]:
     """The forty prompts, then one that names an unknown model, then one that is no JSON.
 
     Args:

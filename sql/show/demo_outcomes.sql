@@ -2,7 +2,7 @@
 select
     m.seq,
     m.outcome,
-    case m.outcome when 'reject' then 'reject' else j.status end as status,
+    coalesce(j.status, m.outcome) as status,
     j.error_kind,
     coalesce(j.error_message, r.reason) as reason
 from stream_messages as m

@@ -7,21 +7,26 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from model_foundry.cli.commands.session import print_flow
 from model_foundry.cli.commands.up import announce, stop_on_signals
 from model_foundry.cli.output import console, errors, print_json, rows_table
 from model_foundry.config import DEMO_FOLDER
-from model_foundry.demo.prompts import DemoMessage, demo_config, demo_messages
+from model_foundry.demo.events import demo_events, demo_session
+from model_foundry.demo.message import DemoMessage
+from model_foundry.demo.prompts import demo_config, demo_prompts
 from model_foundry.embedded.llama import gpu_devices
 from model_foundry.embedded.supervisor import Supervisor
-from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
+from model_foundry.jetstream.client import JetStream, with_jetstream
 from model_foundry.runtime import Foundry
+from model_foundry.sessions import flow_of
 from model_foundry.warehouse.engine import Rows
 
 ANSWERS_TIMEOUT_S = 300.0
@@ -48,14 +53,15 @@ def demo(
         if not as_json:
             announce(foundry, stack)
             _say_what_stands_in(foundry)
-        messages = demo_messages(datetime.now(UTC).strftime("%Y%m%dT%H%M%S"))
-        acks = with_jetstream(foundry.nats, lambda js: publish(js, messages))
-        sequences = [ack.seq for ack in acks]
-        faulty = sum(m.expected != "answered" for m in messages)
-        say(f"Published {len(messages)} prompts, {faulty} of them faulty on purpose.")
-        _wait_for_answers(foundry, stack, acks[0].stream, sequences)
+        now = datetime.now(UTC)
+        tag = now.strftime("%Y%m%dT%H%M%S")
+        prompts = with_jetstream(foundry.nats, lambda js: publish(js, demo_prompts(tag)))
+        events = with_jetstream(foundry.nats, lambda js: publish(js, demo_events(tag, now)))
+        faulty = sum(m.expected != "answered" for m in prompts.messages)
+        say(f"Published {len(prompts.messages)} prompts, {faulty} of them faulty on purpose, and a session of events.")
+        _wait_for_all(foundry, stack, prompts, events)
         _wait_for_runs(stack.web_url)
-        good = report(foundry, acks[0].stream, messages, sequences, as_json)
+        good = report(foundry, prompts, events, demo_session(tag), as_json)
         if not once:
             say(f"Look around: {stack.web_url}/asset-groups   Ctrl-C stops everything.")
             stack.watch()
@@ -77,9 +83,24 @@ def prepare(folder: Path) -> Path:
     return file
 
 
-async def publish(js: JetStream, messages: Sequence[DemoMessage]) -> list[PubAck]:
-    """Publishes the demo's messages."""
-    return await js.publish_many([(m.subject, m.data, m.msg_id) for m in messages])
+@dataclass(frozen=True)
+class Published:
+    """Messages, and the stream and sequences that took them."""
+
+    messages: Sequence[DemoMessage]
+    stream: str
+    sequences: Sequence[int]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What the queries about these messages are asked with."""
+        return {"stream": self.stream, "seqs": list(self.sequences)}
+
+
+async def publish(js: JetStream, messages: Sequence[DemoMessage]) -> Published:
+    """Publishes the demo's messages in their order."""
+    acks = [await js.publish(m.subject, m.data, msg_id=m.msg_id, headers=dict(m.headers)) for m in messages]
+    return Published(messages, acks[0].stream, [ack.seq for ack in acks])
 
 
 def _say_what_stands_in(foundry: Foundry) -> None:
@@ -88,19 +109,22 @@ def _say_what_stands_in(foundry: Foundry) -> None:
             console.print(f"[yellow]{name}[/]: {worker.stand_in}")
 
 
-def _wait_for_answers(foundry: Foundry, stack: Supervisor, stream: str, sequences: list[int]) -> None:
-    """Shows how many messages have landed and how many are done, until all are, or time runs out."""
+def _wait_for_all(foundry: Foundry, stack: Supervisor, prompts: Published, events: Published) -> None:
+    """Shows how many messages have landed and how many prompts are done, until all are, or time runs out."""
     deadline_s = time.monotonic() + ANSWERS_TIMEOUT_S
     columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as progress:
-        landed = progress.add_task("landed", total=len(sequences))
-        done = progress.add_task("answered", total=len(sequences))
+        events_landed = progress.add_task("events", total=len(events.sequences))
+        landed = progress.add_task("prompts", total=len(prompts.sequences))
+        answered = progress.add_task("answered", total=len(prompts.sequences))
         while time.monotonic() < deadline_s:
             stack.watch(once=True)
-            counts = foundry.warehouse.show("demo_progress", {"stream": stream, "seqs": sequences})[0]
-            progress.update(landed, completed=counts["landed"])
-            progress.update(done, completed=counts["done"])
-            if counts["done"] == len(sequences):
+            [inbox] = foundry.warehouse.show("demo_progress", events.params)
+            [jobs] = foundry.warehouse.show("demo_progress", prompts.params)
+            progress.update(events_landed, completed=inbox["landed"])
+            progress.update(landed, completed=jobs["landed"])
+            progress.update(answered, completed=jobs["done"])
+            if progress.finished:
                 return
             time.sleep(0.5)
 
@@ -119,33 +143,50 @@ def _wait_for_runs(web_url: str) -> None:
         time.sleep(0.3)
 
 
-def report(foundry: Foundry, stream: str, messages: Sequence[DemoMessage], sequences: list[int], as_json: bool) -> bool:
+def report(foundry: Foundry, prompts: Published, events: Published, session: str, as_json: bool) -> bool:
     """Prints the tables; True when every message came to the outcome it should."""
     warehouse = foundry.warehouse
     latency = warehouse.rows("from domain_latency order by all")
     mix = warehouse.rows("from worker_mix order by all")
-    outcomes = warehouse.show("demo_outcomes", {"stream": stream, "seqs": sequences})
-    wrong = unexpected(messages, sequences, outcomes)
+    jobs, inbox = (warehouse.show("demo_outcomes", p.params) for p in (prompts, events))
+    with warehouse.snapshot() as lake:
+        flow = flow_of(lake, session)
+    wrong = [
+        f"{published.stream}, {line}"
+        for published, outcomes in ((prompts, jobs), (events, inbox))
+        for line in unexpected(published.messages, published.sequences, outcomes)
+    ]
+    wrong += [] if flow else [f"the session {session} has no flow"]
     if as_json:
         print_json(
             {
                 "domain_latency": latency,
                 "worker_mix": mix,
-                "outcomes": outcomes,
+                "outcomes": jobs,
+                "event_outcomes": inbox,
+                "event_flow": flow and flow.figures,
                 "unexpected": wrong,
                 "all_accounted_for": not wrong,
             }
         )
         return not wrong
-    _print_tables(latency, mix, outcomes)
-    landed = Counter(row["outcome"] for row in outcomes)
-    parts = " + ".join(_count(landed[name], name) for name in ("job", "duplicate", "reject") if landed[name])
-    console.print(f"{len(sequences)} published = {parts}")
+    _print_tables(latency, mix, jobs)
+    if flow is not None:
+        print_flow(flow)
+        console.print(f"All of it, in order: foundry session {session}\n", markup=False)
+    for published, outcomes in ((prompts, jobs), (events, inbox)):
+        _print_accounts(published.stream, outcomes)
     for line in wrong:
         console.print(f"[bold red]{line}[/]")
     if not wrong:
-        console.print("[bold green]Every prompt is accounted for.[/]")
+        console.print("[bold green]Every message is accounted for.[/]")
     return not wrong
+
+
+def _print_accounts(stream: str, outcomes: Rows) -> None:
+    landed = Counter(row["outcome"] for row in outcomes)
+    parts = (_count(landed[name], name) for name in ("job", "event", "duplicate", "reject") if landed[name])
+    console.print(f"{stream}: {len(outcomes)} published = {' + '.join(parts)}", markup=False)
 
 
 def _count(number: int, noun: str) -> str:

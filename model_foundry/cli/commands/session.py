@@ -35,7 +35,7 @@ def session(
     elif timeline:
         _print_timeline(correlation_id, timeline)
         if flow is not None:
-            _print_flow(flow)
+            print_flow(flow)
     if not timeline:
         errors.print(
             f"nothing carries the correlation id {correlation_id!r}; the newest: foundry session", markup=False
@@ -79,7 +79,8 @@ def _took(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.2f} s"
 
 
-def _print_flow(flow: SessionFlow) -> None:
+def print_flow(flow: SessionFlow) -> None:
+    """Prints a session's flow: who did what, and what stands out."""
     figures: dict[str, Any] = flow.figures
     idle = ", ".join(figures["roles_without_work"])
     depth = "in a circle" if figures["has_cycle"] else f"{figures['depth']} deep"
