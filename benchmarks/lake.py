@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/lake.py [MILLION_ROWS]
 
-1. Landing: 1 KB prompts from JetStream into the lake, against reading the same messages with nats-py and throwing them
-   away.
+1. Landing: 1 KB prompts, and 1 KB events, from JetStream into the lake, against reading the same messages with nats-py
+   and throwing them away.
 2. Figures: ``domain_latency`` over 10 million completions in the lake, against the same statement over the same tables
    in a plain DuckDB file.
 3. Refresh: the last seven days' ``domain_latency`` after 10,000 new rows, with little and with much history before.
@@ -22,15 +22,18 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from model_foundry.config import LakeConfig, StreamConfig, parse
-from model_foundry.intake import land_partition
+from model_foundry.config import LakeConfig, parse
+from model_foundry.event_intake import EventIntake
+from model_foundry.intake import Intake, land_partition
 from model_foundry.jetstream.client import JetStream, with_jetstream
 from model_foundry.prompt_intake import PromptIntake
+from model_foundry.records import EVENTS_LANE
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_folder
@@ -50,38 +53,56 @@ def timed(work: Callable[[], object], times: int = 1) -> float:
     return statistics.median(seconds)
 
 
-def landing(folder: Path) -> None:
+def tool_call(i: int) -> dict[str, object]:
+    """An event of about 1 KB."""
+    payload = {"call_id": f"c{i}", "task": f"t{i % 50}", "tool": "grep", "duration_ms": 12.5, "ok": True}
+    said = {
+        "event_id": f"e{i}",
+        "correlation_id": f"s{i % 500}",
+        "occurred_at": "2026-12-01T12:00:00Z",
+        "source": "kimi",
+    }
+    return said | {"source": "kimi", "payload": payload | {"arguments": {"query": BODY[:700]}}}
+
+
+def prompt(i: int) -> dict[str, object]:
+    """A prompt of about 1 KB."""
+    return {"prompt": f"{i} {BODY}", "model": "small", "domain": "general"}
+
+
+def landing(folder: Path, kind: type[Intake[Any]], subject: str, body: Callable[[int], object], lane: str) -> None:
+    """Messages read and thrown away, and the same messages landed, three times each in turns."""
     with NatsServer(folder / "nats") as server:
-        config = parse(raw_config(nats={"url": server.url}, data_dir=str(folder / "data")))
-        foundry = Foundry(config, folder / "foundry.yaml")
-        stream: StreamConfig = config.streams.prompts
-        bodies = [
-            json.dumps({"prompt": f"{i} {BODY}", "model": "small", "domain": "general"}).encode()
-            for i in range(MESSAGES)
-        ]
+        rates: list[tuple[float, float]] = []
+        bodies = [json.dumps(body(i)).encode() for i in range(MESSAGES)]
+        raw = raw_config(nats={"url": server.url})
+        stream = kind(parse(raw)).stream
 
         async def publish(js: JetStream) -> None:
             await js.ensure_stream(stream)
-            await js.publish_many([("prompts.submit", body, None) for body in bodies])
+            await js.publish_many([(subject, body, None) for body in bodies])
 
         async def throw_away() -> None:
             client = await nats.connect(server.url)
             consumer = ConsumerConfig(ack_policy=AckPolicy.NONE)
-            subscription = await client.jetstream().pull_subscribe("prompts.>", config=consumer, stream=stream.name)
+            subscription = await client.jetstream().pull_subscribe(subject, config=consumer, stream=stream.name)
             count = 0
             while count < MESSAGES:
                 count += len(await subscription.fetch(1000, timeout=5))
             await client.close()
 
-        with_jetstream(foundry.nats, publish)
-        foundry.warehouse.migrate()
-        thrown = timed(lambda: asyncio.run(throw_away()), 3)
+        with_jetstream(Foundry(parse(raw), folder / "foundry.yaml").nats, publish)
         today = datetime.now(UTC).date()
-        landed = timed(lambda: land_partition(foundry, PromptIntake, (today, "cpu_inference"), run_id="bench"))
-        size = statistics.mean(map(len, bodies))
-        print(f"landing, {MESSAGES} prompts of {size:.0f} bytes")
-        print(f"  read and thrown away  {MESSAGES / thrown:9.0f} /s")
-        print(f"  landed in the lake    {MESSAGES / landed:9.0f} /s   ratio {thrown / landed:.2f}")
+        for turn in range(3):
+            foundry = Foundry(parse(raw | {"data_dir": str(folder / f"data-{turn}")}), folder / "foundry.yaml")
+            foundry.warehouse.migrate()
+            thrown = timed(lambda: asyncio.run(throw_away()))
+            landed = timed(lambda f=foundry: land_partition(f, kind, (today, lane), run_id="bench"))
+            rates.append((MESSAGES / thrown, MESSAGES / landed))
+        thrown_away, in_the_lake = (statistics.median(column) for column in zip(*rates, strict=True))
+        print(f"landing, {MESSAGES} messages on {subject} of {statistics.mean(map(len, bodies)):.0f} bytes")
+        print(f"  read and thrown away  {thrown_away:9.0f} /s")
+        print(f"  landed in the lake    {in_the_lake:9.0f} /s   ratio {in_the_lake / thrown_away:.2f}")
 
 
 FILL_JOBS = """
@@ -179,7 +200,10 @@ def main() -> None:
     rows = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 10_000_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        landing(folder)
+        (folder / "prompts").mkdir()
+        (folder / "events").mkdir()
+        landing(folder / "prompts", PromptIntake, "prompts.submit", prompt, "cpu_inference")
+        landing(folder / "events", EventIntake, "llm.tool_call", tool_call, EVENTS_LANE)
         found: dict[int, tuple[float, int]] = {}
         for size in (rows // 100, rows):
             lake = Warehouse(folder / f"lake-{size}", LakeConfig())
