@@ -140,3 +140,18 @@ def test_a_session_is_told_in_order_with_its_flow(scene: Scene) -> None:
     missing = foundry(scene, "session", "nope")
     assert missing.returncode == 1
     assert "nothing carries the correlation id 'nope'" in words(missing)
+
+
+def test_doctor_says_when_events_do_not_land(scene: Scene) -> None:
+    def events() -> dict[str, Any]:
+        found = json.loads(foundry(scene, "doctor", "--json").stdout)
+        [finding] = [f for f in found if f["part"] == "events"]
+        return finding
+
+    take(scene)
+    scene.raw["events"] = {"max_lag_s": 0.001}
+    scene.publish({"event_id": "a"}, subject="llm.x")
+    assert events()["state"] == "warn"
+    assert "not landed: 1," in events()["detail"]
+    take(scene)
+    assert events()["state"] == "ok"

@@ -8,6 +8,7 @@ import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import Annotated
@@ -22,6 +23,7 @@ from model_foundry.embedded import endpoints
 from model_foundry.embedded.llama import weights_path
 from model_foundry.embedded.nats import nats_server_binary
 from model_foundry.errors import FoundryError
+from model_foundry.event_inbox import lag
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse import invariants
@@ -90,7 +92,7 @@ def examine(config: ConfigOption) -> Iterator[Finding]:
     yield from _embedded_parts(foundry)
     yield from _guarded("nats", lambda: _nats(foundry))
     yield from _guarded("workers", lambda: _workers(foundry))
-    yield from _guarded("lake", lambda: chain(_lake(foundry), _accounting(foundry)))
+    yield from _guarded("lake", lambda: chain(_lake(foundry), _accounting(foundry), _lag(foundry)))
     yield from _dagster(foundry)
 
 
@@ -235,6 +237,15 @@ def _lake(foundry: Foundry) -> Iterator[Finding]:
     yield Finding("lake", "ok", f"{foundry.config.lake.catalog} catalog in {foundry.config.data_dir}: {counts}")
     lost = "ranges of messages were dropped by the stream before they were read"
     yield from _offending(foundry, "no_message_was_lost", lost)
+
+
+def _lag(foundry: Foundry) -> Iterator[Finding]:
+    found, allowed_s = lag(foundry, datetime.now(UTC)), foundry.config.events.max_lag_s
+    if found.oldest_s > allowed_s:
+        detail = f"not landed: {found.pending}, the oldest waits {found.oldest_s:.0f} s (allowed: {allowed_s:g} s)"
+        yield Finding("events", "warn", detail, "is 'foundry up' running? In its UI, look at event_sensor's ticks")
+    else:
+        yield Finding("events", "ok", f"not landed: {found.pending}")
 
 
 def _accounting(foundry: Foundry) -> Iterator[Finding]:
