@@ -1,7 +1,7 @@
 """JSON as RFC 8259 writes it: what the standard library reads beyond the standard is refused here.
 
-Belongs here: bytes to Python values, and the reason when that can't be. Does not belong here: what the values mean
-(``envelopes``).
+Belongs here: bytes to Python values, the reason when that can't be, and values to canonical text. Does not belong here:
+what the values mean (``envelopes``).
 
 Python's ``json`` is the parser; around it stand the checks that it lacks. Refused, each with a reason a sender can act
 on: NaN and Infinity, raw control characters in strings, lone surrogates (escaped ones too), duplicate keys, invalid
@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import re
 from typing import Any, NoReturn
+
+import orjson
 
 MAX_LEVELS = 64
 
@@ -61,6 +63,20 @@ def loads(data: bytes, *, max_levels: int = MAX_LEVELS) -> Any:
     if _ESCAPED_SURROGATE.search(data):
         _check_surrogates(value)
     return value
+
+
+def canonical(value: Any) -> str:
+    """The value as JSON: the same for equal values. Keys sorted, no blanks, characters as they are.
+
+    Args:
+        value: what ``loads`` may give.
+    """
+    if not value and isinstance(value, dict):  # most extras are
+        return "{}"
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # a whole number of more than 64 bits
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def _check_levels(data: bytes, max_levels: int) -> None:

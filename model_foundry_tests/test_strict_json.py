@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model_foundry.strict_json import NotJson, loads
+from model_foundry.strict_json import NotJson, canonical, loads
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -129,3 +129,19 @@ def test_any_bytes_give_a_storable_value_or_a_storable_reason(data: bytes) -> No
         return
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     assert not (isinstance(value, float) and math.isinf(value))
+
+
+@given(JSON_VALUES)
+@example(2**64)
+@example({"b": 10**300, "a": -(2**63) - 1})
+def test_the_canonical_text_of_a_value_reads_back_as_the_value(value: object) -> None:
+    text = canonical(value)
+    assert loads(text.encode()) == value
+    assert canonical(loads(text.encode())) == text
+
+
+@pytest.mark.parametrize("number", [1, 2**70])
+def test_the_canonical_text_does_not_depend_on_order_or_blanks(number: int) -> None:
+    one, other = b'{"b": [1, {"y": "\u00e9", "x": %d}], "a": 1.50}', b'{"a":1.5,"b":[1,{"x":%d,"y":"\xc3\xa9"}]}'
+    texts = {canonical(loads(data % number)) for data in (one, other)}
+    assert texts == {'{"a":1.5,"b":[1,{"x":%d,"y":"é"}]}' % number}

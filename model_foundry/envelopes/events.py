@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ from model_foundry.envelopes.fields import (
 )
 from model_foundry.envelopes.payloads import payload_type
 from model_foundry.records import Event, Reject, StreamMessage
-from model_foundry.strict_json import NotJson, loads
+from model_foundry.strict_json import NotJson, canonical, loads
 
 REPLAY_HEADER = "Foundry-Replay-Of"
 """Names the reject, as ``<stream>-<created>-<seq>``, that a message is the corrected form of."""
@@ -284,7 +283,7 @@ def _event(message: StreamMessage, said: _Envelope, reading: EventReading) -> Ev
     subject = reading.former_subjects.get(received, received)
     type_, problem = payload_type(subject, said.payload)
     event_id = said.event_id or default_id(message)
-    payload, extra, encoding = _json(said.payload), _json(said.extra), said.encoding
+    payload, extra, encoding = canonical(said.payload), canonical(said.extra), said.encoding
     said_all = "\0".join((subject, said.type or "", said.correlation_id or "", said.time or "", payload, extra))
     derived = _derived(type_, said.payload, reading.role_kinds) if type_ else "{}"
     if reading.redact:
@@ -292,7 +291,7 @@ def _event(message: StreamMessage, said: _Envelope, reading: EventReading) -> Ev
         name = "payload" if said.kind == "own" else "data"
         kept = _redacted({name: said.payload}, reading.redact, gone)[name]
         encoding = None if kept is None else encoding
-        payload, extra = _json(kept), _json(_redacted(said.extra, reading.redact, gone))
+        payload, extra = canonical(kept), canonical(_redacted(said.extra, reading.redact, gone))
         if gone:
             notes.append(f"redacted: {', '.join(sorted(gone))}")
     return Event(
@@ -319,22 +318,13 @@ def _event(message: StreamMessage, said: _Envelope, reading: EventReading) -> Ev
     )
 
 
-def _json(value: Any) -> str:
-    if not value and isinstance(value, dict):  # most extras are
-        return "{}"
-    return _ENCODER.encode(value)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True)
-
-
 def _derived(type_: str, payload: dict[str, Any], role_kinds: Mapping[str, str]) -> str:
     """What a payload says beside its words; see :class:`Event`."""
     if type_ == "flow_node" and (role := payload.get("role")) is not None:
         named = role if role in ("orchestrator", "translator") else "worker"
-        return _json({"role_kind": role_kinds.get(role, named)})
+        return canonical({"role_kind": role_kinds.get(role, named)})
     if type_ == "tool_call" and payload.get("arguments") is not None and payload.get("arguments_digest") is None:
-        return _json({"arguments_digest": sha256(_json(payload["arguments"]).encode()).hexdigest()[:16]})
+        return canonical({"arguments_digest": sha256(canonical(payload["arguments"]).encode()).hexdigest()[:16]})
     return "{}"
 
 

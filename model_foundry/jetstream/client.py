@@ -483,20 +483,26 @@ def parse_direct(state: StreamState, raw: bytes, data: bytes) -> StreamMessage |
     start = raw.rfind(b"Nats-Stream: ")
     if start < 0:
         return None
-    server = dict(line.split(b": ", 1) for line in raw[start:].split(b"\r\n") if b": " in line)
-    if b"Nats-Sequence" not in server:
+    seq, published_at = _value(raw, b"\r\nNats-Sequence: ", start), _value(raw, b"\r\nNats-Time-Stamp: ", start)
+    if seq is None or published_at is None:
         return None
     first_line = raw.find(b"\r\n") + 2
     user = raw[first_line:start] if raw.startswith(b"NATS/1.0") else b""
     return StreamMessage(
         stream=state.name,
         stream_created=state.created,
-        seq=int(server[b"Nats-Sequence"]),
-        subject=_text(server.get(b"Nats-Subject", b"")),
-        published_at=_timestamp(server[b"Nats-Time-Stamp"].decode()),
+        seq=int(seq),
+        subject=_text(_value(raw, b"\r\nNats-Subject: ", start) or b""),
+        published_at=datetime.fromisoformat(published_at.decode()),
         headers=tuple(_header_lines(user)) if user else (),
         data=data,
     )
+
+
+def _value(raw: bytes, name: bytes, start: int) -> bytes | None:
+    """What stands after a name, up to the end of its line."""
+    found = raw.find(name, start)
+    return None if found < 0 else raw[found + len(name) : raw.find(b"\r\n", found + len(name))]
 
 
 def _raw_headers(message: Msg) -> bytes:

@@ -32,7 +32,7 @@ def words(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def test_an_event_that_is_published_lands_as_it_was_given(scene: Scene) -> None:
-    payload = '{"ok": true, "tool": "grep"}'
+    payload = '{"ok":true,"tool":"grep"}'
     options = ["--correlation-id", "s-1", "--source", "sonnet", "--event-id", "e-1"]
     [row] = told(foundry(scene, "publish", "llm.tool_call", payload, *options, "--json"))
     assert (row["event_id"], row["seq"], row["duplicate"]) == ("e-1", 1, False)

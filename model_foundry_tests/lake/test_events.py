@@ -32,7 +32,7 @@ def test_a_landed_message_is_an_event_a_duplicate_or_a_reject(lake: Warehouse) -
     report = land_events(lake, an_event(1, {"a": 1}), again, other, a_reject(4))
     assert (report.messages, report.records, report.duplicates, report.rejects) == (4, 1, 2, 1)
     [event] = lake.rows("select event_id, seq, duplicates, conflict, payload from events")
-    assert event == {"event_id": "event-1", "seq": 1, "duplicates": 2, "conflict": True, "payload": '{"a": 1}'}
+    assert event == {"event_id": "event-1", "seq": 1, "duplicates": 2, "conflict": True, "payload": '{"a":1}'}
     assert [row["seq"] for row in lake.rows("select seq from stream_messages where conflict")] == [3]
     assert [found for found in examine(lake) if found.broken] == []
 

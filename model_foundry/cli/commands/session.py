@@ -49,9 +49,9 @@ def _list(foundry: Foundry, as_json: bool) -> None:
         print_json(rows)
         return
     heads = {"correlation_id": "session", "last_at": "last at", "wall_s": "took s", "prompts": "prompts"}
-    heads |= {"events": "events", "failures": "failures", "longest_gap_s": "longest gap s"}
+    heads |= {"events": "events", "failures": "failed", "longest_gap_s": "gap s"}
     shown = [row | {"last_at": f"{row['last_at']:%m-%d %H:%M:%S}"} for row in rows]
-    rows_table("The newest sessions", shown, heads, note="One of them: foundry session ID")
+    rows_table("The newest sessions", shown, heads, note="gap: the longest. One of them: foundry session ID")
 
 
 def _print_timeline(correlation_id: str, timeline: Rows) -> None:
