@@ -144,4 +144,4 @@ def test_the_canonical_text_of_a_value_reads_back_as_the_value(value: object) ->
 def test_the_canonical_text_does_not_depend_on_order_or_blanks(number: int) -> None:
     one, other = b'{"b": [1, {"y": "\u00e9", "x": %d}], "a": 1.50}', b'{"a":1.5,"b":[1,{"x":%d,"y":"\xc3\xa9"}]}'
     texts = {canonical(loads(data % number)) for data in (one, other)}
-    assert texts == {'{"a":1.5,"b":[1,{"x":%d,"y":"é"}]}' % number}
+    assert texts == {f'{{"a":1.5,"b":[1,{{"x":{number},"y":"é"}}]}}'}
