@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from datetime import datetime
 from typing import Any
@@ -41,9 +42,9 @@ def _handovers(flow: SessionFlow) -> dict[str, Any]:
         kind = agent["role_kind"] if agent else "worker"
         idle = x > 0 and not (agent and agent["assigned"])
         label = name if not agent or agent["role"] in (None, name) else f"{name} ({agent['role']})"
-        does = (
-            "got nothing" if idle else f"{agent['tasks']} tasks, {agent['busy_s']:.1f} s" if agent and x > 0 else kind
-        )
+        does = "got nothing" if idle else "gave work" if x == 0 else ""
+        if agent and x > 0 and not idle:
+            does = f"{agent['tasks']} {'task' if agent['tasks'] == 1 else 'tasks'}, {agent['busy_s']:.1f} s"
         nodes.append({"x": x, "y": y, "label": label, "does": does, "color": IDLE_COLOR if idle else KIND_COLORS[kind]})
     edges = [
         {
@@ -155,5 +156,5 @@ def bars(rows: Rows, label: str, value: str, most: int = 8) -> str:
         totals[str(row[label])] += row[value] or 0
     found = sorted(totals.items(), key=lambda item: -item[1])[:most]
     longest = max((number for _, number in found), default=0) or 1
-    lines = [f"{name[:26]:<26} {'█' * max(1, round(22 * number / longest)):<22} {number:g}" for name, number in found]
+    lines = [f"{name[:26]:<26} {'█' * math.ceil(22 * number / longest):<22} {number:g}" for name, number in found]
     return "```\n" + "\n".join(lines) + "\n```"

@@ -21,6 +21,15 @@ MAX_ROWS = 50
 """What goes into Dagster's event log stays there for ever; the lake has all of it."""
 
 
+# fmt: off
+_FLOW = ("correlation_id", "last_at", "tasks", "finished", "failed", "open", "depth", "fan_out", "max_parallel",
+         "divergence", "roles_without_work", "wall_s", "agents")
+_AGENT = ("agent_id", "role", "tasks", "finished", "failed", "open", "busy_s", "tool_calls", "tool_errors",
+          "chat_turns")
+"""What fits a page; the views have more."""
+# fmt: on
+
+
 def inbox_metadata(lake: Snapshot, record: InboxRecord, day: InboxRecord, run_id: str) -> dict[str, Any]:
     """Counts of what one run took, its events, what the whole day holds by now, and the rejects with their reasons."""
     metadata: dict[str, Any] = {
@@ -53,7 +62,7 @@ def flow_metadata(at: datetime, flows: Rows, flow: SessionFlow | None) -> dict[s
         "sessions": len(flows),
     }
     if flows:
-        metadata["flows"] = records_table([_shown(row) for row in flows[:MAX_ROWS]])
+        metadata["flows"] = records_table([_shown({name: row[name] for name in _FLOW}) for row in flows[:MAX_ROWS]])
     if flow is None:
         return metadata
     session = flow.figures["correlation_id"]
@@ -61,7 +70,7 @@ def flow_metadata(at: datetime, flows: Rows, flow: SessionFlow | None) -> dict[s
     metadata["session"] = session
     metadata["roles_without_work"] = ", ".join(idle) if idle else "none: every role got something"
     metadata["tasks_by_agent"] = dg.MetadataValue.md(bars(flow.agents, "agent_id", "tasks"))
-    metadata["agents"] = records_table([_shown(row) for row in flow.agents[:MAX_ROWS]])
+    metadata["agents"] = records_table([_shown({name: row[name] for name in _AGENT}) for row in flow.agents[:MAX_ROWS]])
     if flow.divergence:
         metadata["divergence"] = records_table([_shown(row) for row in flow.divergence[:MAX_ROWS]])
     metadata["picture"] = chart(flow_picture(flow), alt=f"flow of {session}")
