@@ -178,6 +178,14 @@ def test_a_task_may_name_an_agent_that_was_never_declared(sqlite_lake: Warehouse
     assert row == {"agent_id": "ghost", "role": "writer", "declared": False, "tasks": 1}
 
 
+def test_an_agent_whose_events_come_under_several_names_is_one_row(sqlite_lake: Warehouse) -> None:
+    story = Story().node("w1", "agent", role="writer", agent="chat/ann", name="ann").node("t1", agent="ann")
+    story.call("w1", "t1", "grep").call("chat/ann", "t1", "grep").call("ann", "t1", "grep").call("ann", "t1", "sed")
+    story.told(sqlite_lake)
+    [row] = sqlite_lake.rows("select agent_id, tasks, tool_calls, tool_s from flow_agents")
+    assert row == {"agent_id": "w1", "tasks": 1, "tool_calls": 4, "tool_s": 2}
+
+
 def test_depth_follows_the_work_and_a_circle_has_none(sqlite_lake: Warehouse) -> None:
     story = Story("line").edge("boss", "t1").edge("t2", "t1", "depends_on").edge("t3", "t2", "depends_on")
     told = story.edge("boss", "t4").told(sqlite_lake)

@@ -35,30 +35,54 @@ declared as (
     select correlation_id, node_id as agent_id, agent, name, role, role_kind, state
     from flow_nodes
     where node_type = 'agent'
+),
+
+agents as (
+    select
+        coalesce(d.correlation_id, w.correlation_id) as correlation_id,
+        coalesce(d.agent_id, w.agent_id) as agent_id,
+        coalesce(d.role, w.role) as role,
+        coalesce(d.role_kind, w.role_kind, 'worker') as role_kind,
+        d.agent_id is not null as declared,
+        w.agent_id is not null as assigned,
+        coalesce(w.tasks, 0) as tasks,
+        coalesce(w.finished, 0) as finished,
+        coalesce(w.failed, 0) as failed,
+        coalesce(w.open, 0) as open,
+        coalesce(w.busy_s, 0) as busy_s,
+        d.agent,
+        d.name
+    from declared as d
+    full join work as w on d.correlation_id = w.correlation_id and d.agent_id = w.agent_id
+),
+
+names as (
+    select distinct correlation_id, agent_id, unnest([agent_id, agent, name]) as called from agents
+),
+
+-- An agent's events may come under its node, its `agent` and its `name`: they add up, and the agent stays one row.
+acts as (
+    select
+        n.correlation_id,
+        n.agent_id,
+        sum(c.tool_calls) as tool_calls,
+        sum(c.tool_errors) as tool_errors,
+        sum(c.tool_s) as tool_s,
+        sum(u.chat_turns) as chat_turns,
+        sum(u.tokens)::bigint as tokens
+    from names as n
+    left join calls as c on n.correlation_id = c.correlation_id and n.called = c.agent
+    left join turns as u on n.correlation_id = u.correlation_id and n.called = u.agent
+    group by n.correlation_id, n.agent_id
 )
 
 select
-    coalesce(d.correlation_id, w.correlation_id) as correlation_id,
-    coalesce(d.agent_id, w.agent_id) as agent_id,
-    coalesce(d.role, w.role) as role,
-    coalesce(d.role_kind, w.role_kind, 'worker') as role_kind,
-    d.agent_id is not null as declared,
-    w.agent_id is not null as assigned,
-    coalesce(w.tasks, 0) as tasks,
-    coalesce(w.finished, 0) as finished,
-    coalesce(w.failed, 0) as failed,
-    coalesce(w.open, 0) as open,
-    coalesce(w.busy_s, 0) as busy_s,
-    coalesce(c.tool_calls, 0) as tool_calls,
-    coalesce(c.tool_errors, 0) as tool_errors,
-    coalesce(c.tool_s, 0) as tool_s,
-    coalesce(u.chat_turns, 0) as chat_turns,
-    coalesce(u.tokens, 0) as tokens
-from declared as d
-full join work as w on d.correlation_id = w.correlation_id and d.agent_id = w.agent_id
-left join calls as c
-    on coalesce(d.correlation_id, w.correlation_id) = c.correlation_id
-    and c.agent in (coalesce(d.agent_id, w.agent_id), d.agent, d.name)
-left join turns as u
-    on coalesce(d.correlation_id, w.correlation_id) = u.correlation_id
-    and u.agent in (coalesce(d.agent_id, w.agent_id), d.agent, d.name)
+    a.correlation_id, a.agent_id, a.role, a.role_kind, a.declared, a.assigned,
+    a.tasks, a.finished, a.failed, a.open, a.busy_s,
+    coalesce(e.tool_calls, 0)::bigint as tool_calls,
+    coalesce(e.tool_errors, 0)::bigint as tool_errors,
+    coalesce(e.tool_s, 0) as tool_s,
+    coalesce(e.chat_turns, 0)::bigint as chat_turns,
+    coalesce(e.tokens, 0) as tokens
+from agents as a
+left join acts as e on a.correlation_id = e.correlation_id and a.agent_id = e.agent_id
