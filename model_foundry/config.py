@@ -183,6 +183,7 @@ class RoleConfig(_Section):
     model: ModelName
     worker: Name | None = None
     kind: Literal["orchestrator", "worker", "translator"] = "worker"
+    substitute: Name | None = Field(None, description="the role that answers for it in a profile where it is off")
     description: str = ""
 
 
@@ -227,6 +228,40 @@ class LimitsConfig(_Section):
     sensor_long_poll_s: float = Field(8.0, ge=0, le=45)
     reconcile_after_s: float = Field(300, gt=0, description="after which what did not land or end is asked for again")
     reply_subjects: list[str] = Field(default_factory=lambda: ["results.>", "_INBOX.>"])
+
+
+class BudgetConfig(_Section):
+    """How slow an answer may be: at most 5% of those that match may take longer. What is left out matches all."""
+
+    p95_s: float = Field(gt=0, description="of the time from sending a request to its last token")
+    domain: Name | None = None
+    model: ModelName | None = None
+    worker: Name | None = None
+
+
+class FleetConfig(_Section):
+    """Heartbeats, slots shared by runs and hosts, what is worth a warning, and how slow is too slow."""
+
+    bucket: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$", max_length=48)] = Field(
+        "foundry", description="the buckets' names begin with it: <bucket>_workers, <bucket>_slots, <bucket>_cancelled"
+    )
+    replicas: int = Field(1, ge=1, le=5, description="of the buckets")
+    heartbeat_s: float = Field(10, gt=0, le=600)
+    gone_after_s: float = Field(30, gt=0, le=3600, description="without a heartbeat a worker is gone")
+    accept_unknown: bool = Field(True, description="whether a worker that is not in this file may join by heartbeat")
+    lease_s: float = Field(15, ge=1, le=600, description="a slot whose holder dies is free again after this")
+    vram_warn_ratio: float = Field(0.95, gt=0, le=1, description="VRAM used beyond this share makes a check warn")
+    snapshot_s: float = Field(300, gt=0, description="the fleet is recorded at least so often, and at every change")
+    budgets: list[BudgetConfig] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _gone_is_later_than_a_beat(self) -> Self:
+        if self.gone_after_s < 2 * self.heartbeat_s:
+            raise ValueError(
+                f"gone_after_s is {self.gone_after_s:g}; allowed: at least twice heartbeat_s ({self.heartbeat_s:g}), "
+                "or one late heartbeat makes a worker vanish"
+            )
+        return self
 
 
 class EventsConfig(_Section):
@@ -316,6 +351,7 @@ class FoundryConfig(_Section):
     domains: dict[Name, DomainConfig]
     default_domain: Name = "general"
     limits: LimitsConfig = LimitsConfig()
+    fleet: FleetConfig = FleetConfig()
     events: EventsConfig = EventsConfig()
     lake: LakeConfig = LakeConfig()
     dagster: DagsterConfig = DagsterConfig()
@@ -363,6 +399,8 @@ class FoundryConfig(_Section):
             yield from unknown(f"roles.{name}.model", role.model, "models", self.models)
             if role.worker is not None:
                 yield from unknown(f"roles.{name}.worker", role.worker, "workers", self.workers)
+            if role.substitute is not None:
+                yield from unknown(f"roles.{name}.substitute", role.substitute, "roles", self.roles)
         for name, members in self.profiles.items():
             for member in members:
                 yield from unknown(f"profiles.{name}", member, "roles", self.roles)
@@ -371,6 +409,10 @@ class FoundryConfig(_Section):
         for name, domain in self.domains.items():
             for candidate in domain.candidates:
                 yield from unknown(f"domains.{name}.candidates", candidate, "models", self.models)
+        for number, budget in enumerate(self.fleet.budgets):
+            for field, allowed in (("domain", self.domains), ("model", self.models)):
+                if (named := getattr(budget, field)) is not None:
+                    yield from unknown(f"fleet.budgets[{number}].{field}", named, f"{field}s", allowed)
         yield from unknown("default_domain", self.default_domain, "domains", self.domains)
 
         taken = (("prompts", PROMPT_SUBJECT), ("prompts", f"{PROMPT_SUBJECT}.a"), ("results", f"{RESULTS_PREFIX}.a"))

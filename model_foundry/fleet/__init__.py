@@ -1,0 +1,1 @@
+"""The fleet: who can do what, who is alive, who gets the next job."""
