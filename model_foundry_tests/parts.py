@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,6 +65,26 @@ class PostgresServer:
     def run(self, statement: str) -> str:
         """Runs a statement as the superuser."""
         return str(self._server.psql(statement))
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A coroutine as a test: run to its end in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*args, **fixtures))
+
+    return run
+
+
+async def until(look: Callable[[], Awaitable[Any]], good: Callable[[Any], bool], timeout_s: float = 30.0) -> Any:
+    """What a look gives, as soon as it is good."""
+    deadline_s, found = time.monotonic() + timeout_s, None
+    while time.monotonic() < deadline_s:
+        if good(found := await look()):
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"waited {timeout_s:g} s; last found: {found!r}")
 
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 90.0) -> Any:

@@ -20,7 +20,7 @@ import json
 import math
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from nats.js.api import StreamConfig as JsStreamConfig
 from model_foundry import config as configuration
 from model_foundry.config import NatsConfig, StreamConfig, TlsConfig
 from model_foundry.errors import NatsUnavailableError, StreamError
+from model_foundry.jetstream.buckets import Bucket, BucketConfig, stream_config
 from model_foundry.records import StreamMessage
 
 T = TypeVar("T")
@@ -260,6 +261,32 @@ class JetStream:
         except (nats.errors.Error, TimeoutError) as error:
             raise self._no_answer(error) from None
 
+    async def bucket(self, config: BucketConfig) -> Bucket:
+        """A key-value bucket; it is made first when it is missing. Of an existing one only the age may be adapted.
+
+        Raises:
+            StreamError: when it can't be made.
+            NatsUnavailableError: when the server does not answer.
+        """
+        wanted = stream_config(config)
+        try:
+            try:
+                info = await self._js.stream_info(str(wanted.name))
+            except nats.js.errors.NotFoundError:
+                info = await self._js.add_stream(wanted)
+            if abs((info.config.max_age or 0) - config.max_age_s) > 1e-6:
+                info = await self._js.update_stream(
+                    info.config.evolve(max_age=wanted.max_age, duplicate_window=wanted.duplicate_window)
+                )
+        except nats.js.errors.APIError as error:
+            raise StreamError(
+                f"bucket {config.name} can't be used: {error.description}",
+                hint="Does the NATS user have JetStream and the subjects $JS.API.> and $KV.>?",
+            ) from None
+        except (nats.errors.Error, TimeoutError) as error:
+            raise self._no_answer(error) from None
+        return Bucket(self, config.name, _state(info).created)
+
     def _no_answer(self, error: BaseException) -> NatsUnavailableError:
         return _unavailable(self.settings, error, self._errors)
 
@@ -308,7 +335,15 @@ class JetStream:
 
     async def _batch(self, state: StreamState, seq: int, count: int) -> list[StreamMessage]:
         """One batch from a sequence on; empty when the stream holds nothing there or later."""
-        request = json.dumps({"seq": seq, "batch": count, "max_bytes": BATCH_BYTES}).encode()
+        return await self._direct_get(state, {"seq": seq, "batch": count, "max_bytes": BATCH_BYTES})
+
+    async def last_messages(self, stream: str, created: int, subjects: str) -> list[StreamMessage]:
+        """The newest message of each subject that fits a pattern, at most 1,024 of them."""
+        state = StreamState(stream, created, 0, 0, 0, 0)
+        return await self._direct_get(state, {"multi_last": [subjects], "batch": BATCH_MESSAGES})
+
+    async def _direct_get(self, state: StreamState, ask: dict[str, Any]) -> list[StreamMessage]:
+        request = json.dumps(ask).encode()
         messages: list[StreamMessage] = []
         end: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -339,7 +374,7 @@ class JetStream:
                 f"stream {state.name} does not answer direct gets",
                 hint=f"Allow them: nats stream edit {state.name} --allow-direct",
             )
-        raise StreamError(f"reading stream {state.name} from {seq}: {raw[9:80].decode('utf-8', 'replace')}")
+        raise StreamError(f"reading stream {state.name} ({request.decode()}): {raw[9:80].decode('utf-8', 'replace')}")
 
     @staticmethod
     async def _end_of(end: asyncio.Future[bytes], messages: Sequence[StreamMessage]) -> bytes:
@@ -410,6 +445,17 @@ class JetStream:
             after = max(after, state.last_seq)
         return missing
 
+    @contextlib.asynccontextmanager
+    async def subscribed(self, subject: str, take: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
+        """Hands over what is published on a subject while it is open; nothing of before."""
+        subscription = await self._client.subscribe(subject, cb=take)
+        await self._client.flush(timeout=int(REPLY_TIMEOUT_S))  # the server knows of it from here on
+        try:
+            yield
+        finally:
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
     # -- publishing -----------------------------------------------------------------------------------------------
 
     async def publish(
@@ -435,7 +481,7 @@ class JetStream:
                         hint="See streams in foundry.yaml; 'foundry up' makes them.",
                     ) from error
             except nats.js.errors.APIError as error:
-                raise StreamError(f"publishing to {subject} was refused: {error.description}") from None
+                raise StreamError(f"publishing to {subject} was refused: {error.description}") from error
             except nats.errors.MaxPayloadError:
                 raise StreamError(
                     f"{len(data)} bytes for {subject} are more than the server takes ({self._client.max_payload})",
