@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_foundry.inference.schedule import OVERTAKING_WINDOW, Assignment, Waiting, WorkerState, plan
+from model_foundry.inference.schedule import OVERTAKING_WINDOW, Assignment, Waiting, WorkerState, expected_ends, plan
 
 
 def job(position: int, *workers: str, **changes: Any) -> Waiting:
@@ -79,6 +80,61 @@ def test_a_job_is_not_overtaken_for_ever() -> None:
     assert order.index(0) == OVERTAKING_WINDOW - 1
 
 
+def test_a_job_waits_for_the_busy_worker_that_ends_it_first() -> None:
+    quick_and_slow = job(0, "card", "moon", service_s=(2.0, 60.0))
+    card = WorkerState(1, in_flight=1, ends_at=(5.0,))
+    assert planned([quick_and_slow], card=card, moon=WorkerState(1)) == []
+    assert planned([quick_and_slow], card=card, moon=WorkerState(0)) == []
+    busy_for_long = WorkerState(1, in_flight=1, ends_at=(59.0,))
+    assert planned([quick_and_slow], card=busy_for_long, moon=WorkerState(1)) == [(0, "moon")]
+
+
+def test_a_job_further_back_takes_the_slow_worker_when_the_fast_ones_queue_is_too_long() -> None:
+    jobs = [job(n, "card", "moon", service_s=(2.0, 9.0)) for n in range(20)]
+    assert planned(jobs, card=WorkerState(1), moon=WorkerState(1)) == [(0, "card"), (4, "moon")]
+
+
+def test_loading_a_model_counts_as_time() -> None:
+    swaps = {"a": 8.0, "b": 8.0}
+    card = WorkerState(1, last_model="b", load_s=swaps)
+    one = job(0, "card", "moon", model="a", service_s=(2.0, 9.0))
+    assert planned([one], card=card, moon=WorkerState(1)) == [(0, "moon")]
+    assert planned([one], card=WorkerState(1, last_model="a", load_s=swaps), moon=WorkerState(1)) == [(0, "card")]
+    assert planned([one], card=WorkerState(1, last_model="b", load_s={}), moon=WorkerState(1)) == [(0, "card")]
+
+
+def test_models_that_fit_together_are_not_grouped() -> None:
+    jobs = [job(0, "moon", model="a"), job(1, "moon", model="b")]
+    assert planned(jobs, moon=WorkerState(1, last_model="b", load_s={})) == [(0, "moon")]
+    assert planned(jobs, moon=WorkerState(1, last_model="b", load_s={"a": 3.0, "b": 3.0})) == [(1, "moon")]
+
+
+def test_a_worker_that_was_never_measured_is_tried() -> None:
+    unknown = job(0, "known", "new", service_s=(3.0, None), ranks=(0, 0))
+    assert planned([unknown], known=WorkerState(1, in_flight=1, ends_at=(1.0,)), new=WorkerState(1)) == [(0, "new")]
+
+
+def test_a_near_deadline_goes_before_the_published_order_but_not_before_a_priority() -> None:
+    jobs = [job(0, "moon"), job(1, "moon", urgent=True), job(2, "moon", priority=1)]
+    assert planned(jobs, moon=WorkerState(2)) == [(2, "moon"), (1, "moon")]
+
+
+def test_the_worker_of_a_role_gets_its_jobs_whenever_it_is_free() -> None:
+    own = job(0, "card", "moon", service_s=(1.0, 9.0), first="moon")
+    assert planned([own], card=WorkerState(1), moon=WorkerState(1)) == [(0, "moon")]
+    assert planned([own], card=WorkerState(1), moon=WorkerState(1, in_flight=1)) == [(0, "card")]
+
+
+def test_the_expected_end_can_be_shown_for_every_worker() -> None:
+    one = job(0, "card", "moon", "new", "gone", service_s=(2.0, 9.0, None, 1.0), model="a")
+    fleet = {
+        "card": WorkerState(1, in_flight=1, ends_at=(5.0,), last_model="b", load_s={"a": 4.0}),
+        "moon": WorkerState(1),
+        "new": WorkerState(1),
+    }
+    assert expected_ends(one, fleet, 1.0) == {"card": 10.0, "moon": 9.0, "new": None, "gone": None}
+
+
 names = st.sampled_from(["a", "b", "c", "d"])
 fleets = st.dictionaries(
     names,
@@ -133,3 +189,17 @@ def test_every_plan_keeps_the_rules(jobs: list[Waiting], fleet: dict[str, Worker
 def test_a_plan_depends_on_nothing_but_its_input(jobs: list[Waiting], fleet: dict[str, WorkerState]) -> None:
     expected: list[Assignment] = plan(jobs, fleet, 0.0)
     assert plan(sorted(jobs, key=lambda j: -j.position), fleet, 0.0) == expected
+
+
+@given(waiting_jobs(), fleets, st.data())
+def test_no_plan_with_expected_times_fills_more_than_the_slots(
+    jobs: list[Waiting], fleet: dict[str, WorkerState], data: st.DataObject
+) -> None:
+    seconds = st.one_of(st.none(), st.floats(0, 100))
+    timed = [replace(j, service_s=tuple(data.draw(seconds) for _ in j.workers)) for j in jobs]
+    assignments = plan(timed, fleet, 0.0)
+    assert len({a.position for a in assignments}) == len(assignments)
+    for name, state in fleet.items():
+        sent = [a for a in assignments if a.worker == name]
+        assert len(sent) <= max(0, state.slots - state.in_flight)
+        assert not (sent and state.cooling_until > 0)
