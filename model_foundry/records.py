@@ -165,7 +165,7 @@ class Event:
         derived: what was told from the payload before anything was redacted, as JSON text: ``role_kind`` of a flow node
             (orchestrator, worker, translator), ``arguments_digest`` of a tool call.
         replay_of: the reject that this message is the corrected form of.
-        extra: fields that the envelope does not know, as JSON text.
+        extra: fields, and under ``headers`` headers, that the envelope does not know, as JSON text.
         content_digest: tells a duplicate from a conflict.
     """
 
@@ -219,7 +219,8 @@ class Completion:
 
     ``tokens_source`` says who counted the tokens: ``server`` or ``missing``. ``server_stats`` is the server's own
     final statistics, as received. ``sent_at`` is the wall clock at sending (UTC); ``queue_s`` is stream timestamp ->
-    request sent, across two hosts' clocks, so it can be negative and is then kept as it is.
+    request sent, across two hosts' clocks, so it can be negative and is then kept as it is. ``not_sent``: there was no
+    connection, so the worker never saw the request; not a column.
     """
 
     job_id: str
@@ -246,6 +247,7 @@ class Completion:
     error_message: str | None = None
     http_status: int | None = None
     retry_after_s: float | None = None
+    not_sent: bool = False
     server_stats: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
 

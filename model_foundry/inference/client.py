@@ -111,6 +111,7 @@ async def ask(
         error_message=failure.message if failure else None,
         http_status=attempt.http_status,
         retry_after_s=failure.retry_after_s if failure else None,
+        not_sent=attempt.not_sent,
         server_stats=answer.server_stats,
         notes=tuple(answer.notes),
     )
@@ -128,6 +129,7 @@ class _Attempt:
     sent_at: float = 0.0
     http_status: int | None = None
     ended: tuple[JobStatus, Failure] | None = None
+    not_sent: bool = False
 
     def __post_init__(self) -> None:
         self.answer = Answer(max_bytes=self.limits.max_answer_bytes)
@@ -160,6 +162,7 @@ class _Attempt:
             self._timed_out(hard)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             reason = str(error) or type(error).__name__
+            self.not_sent = True
             self.fail(ErrorKind.CONNECTION, f"worker {name} can't be reached at {self.target.url}: {reason}")
         except httpx.InvalidURL as error:
             self.fail(ErrorKind.CONNECTION, f"worker {name}: url {self.target.url!r} can't be used: {error}")

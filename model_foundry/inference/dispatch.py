@@ -1,20 +1,20 @@
 """The dispatcher: one loop that owns the state of a batch and sends its jobs to workers.
 
-Belongs here: attempts, failover, cooling down, deadlines, cancelling. Does not belong here: which worker is next
-(``schedule``), one attempt's I/O (``client``), recording (``answering``; it is told through two callbacks).
+Belongs here: attempts, failover, deadlines, cancelling, what becomes of a job that nobody can have. Does not belong
+here: which worker is next (``schedule``), what a worker's failures mean for it (``worker_state``), one attempt's I/O
+(``client``), whose slots they are (``fleet.leases``), recording (``answering``; it is told through callbacks).
 
 What a failed attempt leads to:
 
 - connection, timeout, stalled, server_error, rate_limited, truncated_stream: another worker, while attempts are left,
-  else the same one again. The worker cools down first, longer each time it fails in a row, jittered, or for as long as
-  its Retry-After asks. After it has cooled, one request alone tries it, until one succeeds.
-- model_not_found, and credentials refused (HTTP 401, 403): another worker, never this one again for this job. The
-  worker does not cool, because it may well answer others.
+  else the same one again, once it has cooled.
+- model_not_found: another worker, never this one again for this job. Credentials refused (HTTP 401, 403): another
+  worker, and this one gets nothing more of the batch.
 - invalid_request, context_overflow, cancelled: the end; another worker would say the same.
 
-A worker that does nothing but fail for two minutes is down: what only it could answer is finished as failed, so that a
-run ends. Time-outs count towards that only when several jobs have them, because one job may simply be too long. A job
-whose workers all cool longer than ``Cooling.max_wait_s`` is finished too.
+A job has one budget of attempts, over all runs. A connection that was refused is none of them: nothing was sent. A job
+that nobody can answer now, because its workers are gone, down, misconfigured or cooling for long, is put off: it stays
+pending, and a later run takes it up. A caller that can't put off gets it back as failed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -34,20 +35,13 @@ from model_foundry.inference.client import ANSWER_TOO_LONG, ask, new_client, utc
 from model_foundry.inference.schedule import Assignment, Waiting, WorkerState, plan
 from model_foundry.inference.target import InferenceRequest
 from model_foundry.inference.target import WorkerTarget as WorkerTarget  # part of this module's interface
+from model_foundry.inference.worker_state import COOLS, CREDENTIALS_REFUSED, Flight, Worker
+from model_foundry.inference.worker_state import Cooling as Cooling  # part of this module's interface
 from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus
 
-_COOLS = frozenset(
-    {
-        ErrorKind.CONNECTION,
-        ErrorKind.TIMEOUT,
-        ErrorKind.STALLED,
-        ErrorKind.SERVER_ERROR,
-        ErrorKind.RATE_LIMITED,
-        ErrorKind.TRUNCATED_STREAM,
-    }
-)
-_TOO_SLOW = frozenset({ErrorKind.TIMEOUT, ErrorKind.STALLED})
-_CREDENTIALS_REFUSED = (401, 403, 407)
+URGENT_S = 30.0
+"""A job whose deadline leaves no more than this beyond its own time goes before others of its priority."""
+_COOLING = Cooling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +55,10 @@ class WorkItem:
         served_names: worker's name -> its own name of the model; the job's model where it says nothing.
         attempts_before: the number of the last attempt recorded already; numbering goes on from it.
         params: what is sent; the job's own when None.
+        places: of each worker, where the job's lane stands in what it supports; 0, first choice, when left out.
+        service_s: the expected seconds at each worker; see ``schedule``.
+        first: the worker that gets it whenever that has a free slot.
+        max_attempts: those recorded already included; None: ``limits.max_attempts`` more.
     """
 
     job: Job
@@ -69,24 +67,53 @@ class WorkItem:
     served_names: Mapping[str, str] = field(default_factory=dict)
     attempts_before: int = 0
     params: Mapping[str, Any] | None = None
+    places: tuple[int, ...] = ()
+    service_s: tuple[float | None, ...] = ()
+    first: str | None = None
+    max_attempts: int | None = None
+
+    def kind(self, worker: str) -> tuple[int, int]:
+        """What a slot of this worker is wanted for; see ``fleet.leases``."""
+        return (self.places[self.workers.index(worker)] if self.places else 0), self.job.priority
 
 
-@dataclass(frozen=True, slots=True)
-class Cooling:
-    """How long a failing worker is left alone.
+class SharedSlots(Protocol):
+    """Slots that others use too; see ``fleet.leases.Slots``."""
 
-    The n-th failure in a row cools for ``base_s * 2**(n-1)``, at most ``max_s``, plus up to ``jitter`` of it.
-    ``down_after_s``: how long it may fail without one success in between before it counts as down;
-    ``down_after_timeouts``: of how many different jobs, where it fails by being too slow.
-    ``max_wait_s``: the longest that a job waits for its workers to have cooled.
-    """
+    on_change: Callable[[], None]
 
-    base_s: float = 1.0
-    max_s: float = 30.0
-    jitter: float = 0.25
-    down_after_s: float = 120.0
-    down_after_timeouts: int = 3
-    max_wait_s: float = 300.0
+    def want(self, worker: str, slots: int, wants: Mapping[tuple[int, int], int], busy: int) -> None:
+        """Says what is wanted from now on."""
+
+    def held(self, worker: str) -> int:
+        """How many may be used now."""
+
+    def coming(self, worker: str) -> int:
+        """How many more may be had at once."""
+
+
+class Control:
+    """What a dispatch is told while it runs. All of it may be called at any time, in the dispatch's loop."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        self.cancelled: set[str] = set()
+        self.news: tuple[Mapping[str, WorkerTarget], Callable[[WorkItem], WorkItem]] | None = None
+
+    def cancel(self, job_ids: Collection[str]) -> None:
+        """Cancels jobs: what is in flight is stopped, what waits ends."""
+        self.cancelled.update(job_ids)
+        self.wake.set()
+
+    def renew(self, workers: Mapping[str, WorkerTarget], revise: Callable[[WorkItem], WorkItem]) -> None:
+        """Tells of a fleet that has changed.
+
+        Args:
+            workers: all there are now; one that is missing gets nothing more.
+            revise: gives an item its workers anew.
+        """
+        self.news = workers, revise
+        self.wake.set()
 
 
 async def dispatch(
@@ -96,22 +123,31 @@ async def dispatch(
     *,
     on_attempt: Callable[[WorkItem, Completion], None],
     on_done: Callable[[WorkItem, JobOutcome], None],
+    on_put_off: Callable[[WorkItem, str], None] | None = None,
     cancel: asyncio.Event | None = None,
+    control: Control | None = None,
+    slots: SharedSlots | None = None,
+    look: Callable[[WorkerTarget], Awaitable[str | None]] | None = None,
     client: httpx.AsyncClient | None = None,
-    cooling: Cooling = Cooling(),
+    cooling: Cooling = _COOLING,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], datetime] = utc_now,
     jitter: Callable[[], float] = random.random,
 ) -> None:
-    """Answers every item: each ends with exactly one ``on_done``, after the ``on_attempt`` of each of its attempts.
+    """Answers every item: each ends with exactly one ``on_done``, after the ``on_attempt`` of each of its attempts, or
+    with one ``on_put_off``.
 
     Args:
         items: in published order.
         workers: by name; a name that items use and this lacks is no candidate.
-        limits: attempts at one job (in this call), time limits, sizes.
+        limits: attempts at one job, time limits, sizes.
         on_attempt: called as each attempt ends; must not block.
         on_done: called as each job ends; must not block.
+        on_put_off: called with the reason when nobody can answer a job now. Left out, such a job ends as failed.
         cancel: when set, what is in flight is cancelled and recorded, what waits is finished as cancelled.
+        control: news while it runs.
+        slots: slots shared with others; left out, every worker's slots are this dispatch's own.
+        look: says why a worker that could not be reached still can't be, None when it can; left out, a job tries.
         client: one to use; a new one otherwise.
         cooling: see :class:`Cooling`.
         clock: monotonic seconds.
@@ -122,7 +158,9 @@ async def dispatch(
         Exception: what a callback raises; everything in flight is then stopped, as when this is cancelled.
     """
     own = client or new_client()
-    loop = _Loop(items, workers, limits, on_attempt, on_done, cancel, own, cooling, clock, wall_clock, jitter)
+    callbacks = _Callbacks(on_attempt, on_done, on_put_off, look)
+    times = _Times(cooling, clock, wall_clock, jitter)
+    loop = _Loop(items, workers, limits, callbacks, times, cancel, control or Control(), slots, own)
     try:
         await loop.run()
     finally:
@@ -131,63 +169,41 @@ async def dispatch(
             await own.aclose()
 
 
+@dataclass(frozen=True, slots=True)
+class _Callbacks:
+    on_attempt: Callable[[WorkItem, Completion], None]
+    on_done: Callable[[WorkItem, JobOutcome], None]
+    on_put_off: Callable[[WorkItem, str], None] | None
+    look: Callable[[WorkerTarget], Awaitable[str | None]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    cooling: Cooling
+    clock: Callable[[], float]
+    wall_clock: Callable[[], datetime]
+    jitter: Callable[[], float]
+
+
 @dataclass(slots=True)
 class _Pending:
-    """An item that has not ended."""
+    """An item that has not ended. ``spent`` counts attempts of its budget, ``made`` all that are recorded here."""
 
     item: WorkItem
     position: int
     made: int = 0
+    spent: int = 0
     tried: set[str] = field(default_factory=set)
     barred: set[str] = field(default_factory=set)
     last: Completion | None = None
     view: Waiting | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    lost_slot: bool = False
 
-
-@dataclass(slots=True)
-class _Worker:
-    """A worker's state. ``failures`` counts those in a row; parallel ones of the same moment count once."""
-
-    target: WorkerTarget
-    in_flight: int = 0
-    failures: int = 0
-    failing_since: float | None = None
-    timed_out: set[int] = field(default_factory=set)
-    cooled_at: float = float("-inf")
-    cooling_until: float = float("-inf")
-    last_model: str | None = None
-    last_error: tuple[ErrorKind, str] | None = None
-    down: bool = False
-
-    def view(self) -> WorkerState:
-        """What the decision sees: a worker that failed last has one slot, until it succeeds."""
-        slots = min(1, self.target.slots) if self.failures else self.target.slots
-        return WorkerState(slots, self.in_flight, self.cooling_until, self.last_model)
-
-    def succeeded(self) -> None:
-        self.failures, self.failing_since, self.down = 0, None, False
-        self.timed_out.clear()
-
-    def failed(
-        self, completion: Completion, position: int, sent: float, now: float, cooling: Cooling, jitter: float
-    ) -> None:
-        kind = completion.error_kind or ErrorKind.SERVER_ERROR
-        self.last_error = kind, completion.error_message or kind
-        wait = completion.retry_after_s
-        if sent >= self.cooled_at:  # not one of several that were under way when the first of them failed
-            self.failures += 1
-            self.failing_since = now if self.failing_since is None else self.failing_since
-            grown = min(cooling.max_s, cooling.base_s * 2 ** min(self.failures - 1, 30))
-            wait = max(wait or 0.0, grown * (1 + cooling.jitter * jitter))
-        self.cooled_at = now
-        self.cooling_until = max(self.cooling_until, now + (wait or 0.0))
-        if kind is ErrorKind.RATE_LIMITED:  # being full is a sign of life; all else, for so long, is not
-            self.failing_since = None
-        elif kind in _TOO_SLOW:
-            self.timed_out.add(position)
-        failing_s = 0.0 if self.failing_since is None else now - self.failing_since
-        enough = kind not in _TOO_SLOW or len(self.timed_out) >= cooling.down_after_timeouts
-        self.down = enough and failing_s >= cooling.down_after_s
+    def budget(self, limits: LimitsConfig) -> int:
+        """Attempts that may be spent here; at least one, or it would never end."""
+        most = self.item.max_attempts
+        return limits.max_attempts if most is None else max(1, most - self.item.attempts_before)
 
 
 class _Loop:
@@ -198,117 +214,188 @@ class _Loop:
         items: Sequence[WorkItem],
         workers: Mapping[str, WorkerTarget],
         limits: LimitsConfig,
-        on_attempt: Callable[[WorkItem, Completion], None],
-        on_done: Callable[[WorkItem, JobOutcome], None],
+        callbacks: _Callbacks,
+        times: _Times,
         cancel: asyncio.Event | None,
+        control: Control,
+        slots: SharedSlots | None,
         client: httpx.AsyncClient,
-        cooling: Cooling,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], datetime],
-        jitter: Callable[[], float],
     ) -> None:
         self._waiting = {n: _Pending(item, n) for n, item in enumerate(items)}
-        self._workers = {name: _Worker(target) for name, target in workers.items()}
-        self._running: dict[asyncio.Task[Completion], tuple[_Pending, _Worker, float]] = {}
-        self._limits, self._on_attempt, self._on_done = limits, on_attempt, on_done
-        self._cancel, self._client, self._cooling = cancel, client, cooling
-        self._clock, self._wall_clock, self._jitter = clock, wall_clock, jitter
+        self._workers = {name: Worker(target) for name, target in workers.items()}
+        self._running: dict[asyncio.Task[Completion], tuple[_Pending, Worker, float]] = {}
+        self._looks: dict[asyncio.Task[str | None], Worker] = {}
+        self._limits, self._callbacks, self._times = limits, callbacks, times
+        self._cancel, self._control, self._slots, self._client = cancel, control, slots, client
         self._changed = True
         self._next_deadline: datetime | None = None
         self._cancel_wait = asyncio.create_task(cancel.wait()) if cancel else None
+        self._wake_wait = asyncio.create_task(control.wake.wait())
+        if slots is not None:
+            slots.on_change = control.wake.set
 
     async def run(self) -> None:
         while True:
-            now = self._clock()  # one moment for the whole round: what cools at planning also counts when we wait
+            now = self._times.clock()  # one moment for the whole round: what cools at planning also counts when we wait
+            self._take_news()
             self._finish_hopeless(now)
             if not self._waiting and not self._running:
+                self._plan(now)  # nothing is wanted any more: slots are given back now
                 return
-            for assignment in plan([self._view(p) for p in self._waiting.values()], self._fleet(), now):
+            self._look_at_unreachable(now)
+            for assignment in self._plan(now):
                 self._send(assignment)
+            self._stop_surplus()
             await self._wait(now)
             for task in [t for t in self._running if t.done()]:
                 self._take(task)
+            for look in [t for t in self._looks if t.done()]:
+                self._take_look(look)
 
     async def stop(self) -> None:
         """Ends what is in flight; nothing is left behind. Does nothing after a normal end."""
-        tasks: list[asyncio.Task[Any]] = [*self._running, *([self._cancel_wait] if self._cancel_wait else [])]
+        waits = [self._wake_wait, *([self._cancel_wait] if self._cancel_wait else [])]
+        tasks: list[asyncio.Task[Any]] = [*self._running, *self._looks, *waits]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
-    def _fleet(self) -> dict[str, WorkerState]:
-        return {name: w.view() for name, w in self._workers.items() if not w.down and not w.target.unusable}
+    def _plan(self, now: float) -> list[Assignment]:
+        """What can be sent now. Of shared slots, what is wanted is said first; only those held are used."""
+        waiting = [self._view(p, now) for p in self._waiting.values()]
+        if self._slots is None:
+            return plan(waiting, {name: w.view(now) for name, w in self._able()}, now)
+        wants = {name: w.kinds() for name, w in self._workers.items()}
+        for assignment in plan(waiting, {name: w.view(now) for name, w in self._able()}, now):
+            wants[assignment.worker][self._waiting[assignment.position].item.kind(assignment.worker)] += 1
+        for name, worker in self._workers.items():
+            self._slots.want(name, worker.target.slots, wants[name], worker.in_flight)
+        held = {name: self._slots.held(name) for name in self._workers}
+        fleet: dict[str, WorkerState] = {
+            name: w.view(now, max(held[name] + self._slots.coming(name), w.in_flight)) for name, w in self._able()
+        }
+        free = Counter({name: held[name] - w.in_flight for name, w in self._workers.items()})
+        sendable = []
+        for assignment in plan(waiting, fleet, now):
+            if free[assignment.worker] > 0:  # else it waits for the slot that is coming
+                free[assignment.worker] -= 1
+                sendable.append(assignment)
+        return sendable
 
-    def _candidates(self, pending: _Pending) -> list[tuple[str, int]]:
-        """The workers that can still be hoped for, with their ranks."""
-        pairs = zip(pending.item.workers, pending.item.ranks, strict=True)
-        return [(name, rank) for name, rank in pairs if name not in pending.barred and not self._why_not(name)]
+    def _able(self) -> list[tuple[str, Worker]]:
+        """The workers that may get something."""
+        return [(n, w) for n, w in self._workers.items() if w.why_not() is None and not (self._look and w.unreachable)]
+
+    @property
+    def _look(self) -> Callable[[WorkerTarget], Awaitable[str | None]] | None:
+        return self._callbacks.look
+
+    def _candidates(self, pending: _Pending) -> list[int]:
+        """The places, in the item's list, of the workers that can still be hoped for."""
+        names = pending.item.workers
+        return [n for n, name in enumerate(names) if name not in pending.barred and not self._why_not(name)]
 
     def _why_not(self, name: str) -> str | None:
         worker = self._workers.get(name)
-        if worker is None:
-            return f"worker {name} is not known here"
-        if worker.target.unusable:
-            return worker.target.unusable
-        return f"worker {name} is down: {worker.last_error[1]}" if worker.down and worker.last_error else None
+        return f"worker {name} is not known here" if worker is None else worker.why_not()
 
-    def _view(self, pending: _Pending) -> Waiting:
+    def _view(self, pending: _Pending, now: float) -> Waiting:
         """What the decision sees; kept until a failure changes it, because thousands may wait."""
-        if pending.view is None:
-            candidates, job = self._candidates(pending), pending.item.job
+        if pending.view is None or pending.item.job.deadline is not None:
+            item, places = pending.item, self._candidates(pending)
+            service_s = tuple(item.service_s[n] for n in places) if item.service_s else ()
             pending.view = Waiting(
                 position=pending.position,
-                workers=tuple(name for name, _ in candidates),
-                ranks=tuple(rank for _, rank in candidates),
-                priority=job.priority,
-                model=job.model,
+                workers=tuple(item.workers[n] for n in places),
+                ranks=tuple(item.ranks[n] for n in places),
+                priority=item.job.priority,
+                model=item.job.model,
                 tried=frozenset(pending.tried),
+                service_s=service_s,
+                first=item.first,
+                urgent=self._is_urgent(item.job, service_s),
             )
         return pending.view
 
+    def _is_urgent(self, job: Job, service_s: tuple[float | None, ...]) -> bool:
+        if job.deadline is None:
+            return False
+        own_s = min((s for s in service_s if s is not None), default=0.0)
+        return (job.deadline - self._times.wall_clock()).total_seconds() - own_s <= URGENT_S
+
+    def _take_news(self) -> None:
+        """The fleet as it is now, and jobs that were cancelled."""
+        for pending, _, _ in self._running.values():
+            if pending.item.job.job_id in self._control.cancelled:
+                pending.stop.set()
+        if self._control.cancelled:
+            self._changed = True
+        if self._control.news is None:
+            return
+        (targets, revise), self._control.news = self._control.news, None
+        for name, target in targets.items():
+            worker = self._workers.setdefault(name, Worker(target))
+            moved = (worker.target.url, worker.target.headers) != (target.url, target.headers)
+            if moved and worker.in_flight == 0:
+                self._workers[name] = Worker(target)
+            else:
+                worker.target = target
+        for name in self._workers.keys() - targets.keys():
+            gone = self._workers[name]
+            gone.target = replace(gone.target, unusable=f"worker {name} is gone")
+        for pending in self._waiting.values():
+            pending.item, pending.view = revise(pending.item), None
+        self._changed = True
+
     def _finish_hopeless(self, now: float) -> None:
         """Ends every waiting job that can't be sent any more. Looks only when something may have changed that."""
-        wall_now = self._wall_clock()
+        wall_now = self._times.wall_clock()
         cancelled = self._cancel is not None and self._cancel.is_set()
         if not (cancelled or self._changed or (self._next_deadline and self._next_deadline <= wall_now)):
             return
         self._changed = False
         for pending in list(self._waiting.values()):
             deadline = pending.item.job.deadline
-            if cancelled:
+            if cancelled or pending.item.job.job_id in self._control.cancelled:
                 self._finish(pending, JobStatus.CANCELLED, ErrorKind.CANCELLED, "cancelled before it was answered")
             elif deadline is not None and deadline <= wall_now:
                 text = f"its deadline {deadline.isoformat()} passed while it waited"
                 self._finish(pending, JobStatus.EXPIRED, ErrorKind.DEADLINE, text)
             else:
                 pending.view = None
-                self._finish_if_no_worker(pending, now)
+                self._end_if_no_worker(pending, now)
         self._next_deadline = min((d for p in self._waiting.values() if (d := p.item.job.deadline)), default=None)
 
-    def _finish_if_no_worker(self, pending: _Pending, now: float) -> None:
-        candidates = self._candidates(pending)
-        cooled = min((self._workers[name].cooling_until for name, _ in candidates), default=None)
-        if cooled is not None and cooled - now <= self._cooling.max_wait_s:
-            return
-        if pending.last is not None:
-            self._finish_as(pending, pending.last)
-            return
+    def _end_if_no_worker(self, pending: _Pending, now: float) -> None:
         names = pending.item.workers
-        down = next((w for n in names if (w := self._workers.get(n)) and w.last_error and (w.down or candidates)), None)
-        if down and down.last_error:
-            kind, message = down.last_error
-            self._finish(pending, JobStatus.FAILED, kind, f"not sent, because {message}")
+        candidates = [self._workers[names[n]] for n in self._candidates(pending)]
+        cooled = min((w.cooling_until for w in candidates), default=None)
+        if cooled is not None and cooled - now <= self._times.cooling.max_wait_s:
             return
-        why = "; ".join(filter(None, (self._why_not(n) for n in names))) or "no worker serves its model and capability"
-        self._finish(pending, JobStatus.FAILED, ErrorKind.NO_WORKER, f"no worker can answer it: {why}")
+        if pending.last is not None and names and pending.barred.issuperset(names):
+            self._finish_as(pending, pending.last)  # each of them has said that it does not serve the model
+            return
+        reasons = [r for n in names if (r := self._why_not(n))]
+        reasons += [w.last_error[1] for w in candidates if w.last_error]
+        why = "; ".join(reasons) or "no worker serves its model and capability"
+        if self._callbacks.on_put_off is not None:
+            del self._waiting[pending.position]
+            self._callbacks.on_put_off(pending.item, why)
+        elif pending.last is not None:
+            self._finish_as(pending, pending.last)
+        elif errors := [w.last_error for n in names if (w := self._workers.get(n)) and w.last_error]:
+            kind, message = errors[0]
+            self._finish(pending, JobStatus.FAILED, kind, f"not sent, because {message}")
+        else:
+            self._finish(pending, JobStatus.FAILED, ErrorKind.NO_WORKER, f"no worker can answer it: {why}")
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
     def _send(self, assignment: Assignment) -> None:
         pending, worker = self._waiting.pop(assignment.position), self._workers[assignment.worker]
-        item = pending.item
+        item, now = pending.item, self._times.clock()
         request = InferenceRequest(
             model=item.served_names.get(worker.target.name) or item.job.model or "",
             messages=item.job.messages,
@@ -316,65 +403,112 @@ class _Loop:
             default_max_tokens=self._limits.default_max_tokens,
         )
         pending.made += 1
-        worker.in_flight += 1
         worker.last_model = item.job.model
+        worker.flights[pending.position] = Flight(
+            pending.position, now, assignment.ends_at, item.kind(worker.target.name)
+        )
         attempt = ask(
             self._client,
             worker.target,
             request,
             self._limits,
-            cancel=self._cancel,
-            clock=self._clock,
-            wall_clock=self._wall_clock,
+            cancel=pending.stop,
+            clock=self._times.clock,
+            wall_clock=self._times.wall_clock,
         )
-        self._running[asyncio.create_task(attempt)] = pending, worker, self._clock()
+        self._running[asyncio.create_task(attempt)] = pending, worker, now
+
+    def _stop_surplus(self) -> None:
+        """Stops what is to stop: everything when all is cancelled, and the youngest request of a slot that was lost."""
+        if self._cancel is not None and self._cancel.is_set():
+            for pending, _, _ in self._running.values():
+                pending.stop.set()
+        if self._slots is None:
+            return
+        for name, worker in self._workers.items():
+            surplus = worker.in_flight - self._slots.held(name)
+            if surplus > 0:
+                flying = [(sent, p) for p, w, sent in self._running.values() if w is worker]
+                for _, pending in sorted(flying, key=lambda found: -found[0])[:surplus]:
+                    pending.lost_slot = True
+                    pending.stop.set()
+
+    def _look_at_unreachable(self, now: float) -> None:
+        """Looks at each worker that could not be reached, has cooled, and is waited for."""
+        if self._look is None:
+            return
+        waited_for = {name for p in self._waiting.values() for name in p.item.workers}
+        for name, worker in self._workers.items():
+            due = worker.unreachable and worker.cooling_until <= now and worker.why_not() is None
+            if due and name in waited_for and worker not in self._looks.values():
+                self._looks[asyncio.create_task(_look_at(self._look, worker.target))] = worker
+
+    def _take_look(self, task: asyncio.Task[str | None]) -> None:
+        worker, reason = self._looks.pop(task), task.result()
+        if reason is None:
+            worker.reachable_again()
+        else:
+            worker.still_unreachable(reason, self._times.clock(), self._times.cooling, self._times.jitter())
+        self._changed = True
 
     async def _wait(self, now: float) -> None:
-        """Until an attempt ends, a worker has cooled, a deadline passes, or everything is cancelled."""
+        """Until an attempt or a look ends, a worker has cooled, a deadline comes near, or there is news."""
         wakes = [w.cooling_until - now for w in self._workers.values() if w.cooling_until > now]
         if self._next_deadline is not None:
-            wakes.append((self._next_deadline - self._wall_clock()).total_seconds())
+            left_s = (self._next_deadline - self._times.wall_clock()).total_seconds()
+            wakes += [left_s, *([left_s - URGENT_S] if left_s > URGENT_S else [])]
         timeout = max(0.0, min(wakes)) if wakes and self._waiting else None
         cancelling = self._cancel is None or self._cancel.is_set()
-        waiter = set() if cancelling or self._cancel_wait is None else {self._cancel_wait}
-        tasks: set[asyncio.Task[Any]] = {*self._running, *waiter}
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        elif timeout is not None:
-            await asyncio.sleep(timeout)
-        else:  # everything that waits has a worker, is not cooling, and none is busy: plan() must have sent it
-            raise AssertionError("jobs wait, and nothing will wake them")
+        waits = [self._wake_wait, *([] if cancelling or self._cancel_wait is None else [self._cancel_wait])]
+        tasks: set[asyncio.Task[Any]] = {*self._running, *self._looks, *waits}
+        # everything that waits has a worker, is not cooling, and none is busy: plan() must have sent it
+        alone = not self._running and not self._looks and timeout is None and self._slots is None
+        assert not alone, "jobs wait, and nothing will wake them"  # noqa: S101
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if self._wake_wait.done():
+            self._control.wake.clear()
+            self._wake_wait = asyncio.create_task(self._control.wake.wait())
 
     def _take(self, task: asyncio.Task[Completion]) -> None:
         """Records an attempt that ended, and decides what comes next for its job and its worker."""
         pending, worker, sent = self._running.pop(task)
-        worker.in_flight -= 1
+        del worker.flights[pending.position]
         item, job = pending.item, pending.item.job
         completion = task.result()
+        lost_slot = pending.lost_slot and completion.status is JobStatus.CANCELLED
         completion = replace(
             completion,
             job_id=job.job_id,
             attempt=item.attempts_before + pending.made,
             model=job.model,
             queue_s=(completion.sent_at - job.published_at).total_seconds(),
+            error_message="stopped: its slot was taken while NATS was away" if lost_slot else completion.error_message,
         )
         pending.last = completion
-        self._on_attempt(item, completion)
+        self._callbacks.on_attempt(item, completion)
         own_cut = completion.finish_reason == ANSWER_TOO_LONG
-        if completion.error_kind in _COOLS and not own_cut:
-            worker.failed(completion, pending.position, sent, self._clock(), self._cooling, self._jitter())
+        if completion.error_kind in COOLS and not own_cut:
+            times = self._times
+            worker.failed(completion, pending.position, sent, times.clock(), times.cooling, times.jitter())
+            self._changed = True
+        elif _refused_us(completion):
+            worker.refused_credentials(completion)
             self._changed = True
         elif completion.status is not JobStatus.CANCELLED:
             self._changed |= worker.down
             worker.succeeded()
-        if own_cut or not _may_go_on(completion) or pending.made >= self._limits.max_attempts:
+        pending.spent += not (lost_slot or completion.not_sent)
+        if lost_slot:
+            pending.stop, pending.lost_slot = asyncio.Event(), False
+        elif own_cut or not _may_go_on(completion) or pending.spent >= pending.budget(self._limits):
             self._finish_as(pending, completion)
             return
-        pending.tried.add(worker.target.name)
-        if completion.error_kind not in _COOLS:
-            pending.barred.add(worker.target.name)
+        else:
+            pending.tried.add(worker.target.name)
+            if completion.error_kind is ErrorKind.MODEL_NOT_FOUND:
+                pending.barred.add(worker.target.name)
         self._waiting[pending.position] = pending
-        self._changed = True
+        pending.view, self._changed = None, True
 
     def _finish_as(self, pending: _Pending, completion: Completion) -> None:
         self._finish(pending, completion.status, completion.error_kind, completion.error_message)
@@ -382,16 +516,19 @@ class _Loop:
     def _finish(self, pending: _Pending, status: JobStatus, kind: ErrorKind | None, message: str | None) -> None:
         self._waiting.pop(pending.position, None)
         attempts = pending.item.attempts_before + pending.made
-        self._on_done(
-            pending.item, JobOutcome(pending.item.job.job_id, status, kind, message, attempts, self._wall_clock())
-        )
+        outcome = JobOutcome(pending.item.job.job_id, status, kind, message, attempts, self._times.wall_clock())
+        self._callbacks.on_done(pending.item, outcome)
+
+
+async def _look_at(look: Callable[[WorkerTarget], Awaitable[str | None]], target: WorkerTarget) -> str | None:
+    return await look(target)
+
+
+def _refused_us(completion: Completion) -> bool:
+    return completion.error_kind is ErrorKind.INVALID_REQUEST and completion.http_status in CREDENTIALS_REFUSED
 
 
 def _may_go_on(completion: Completion) -> bool:
     """Whether another worker may do better."""
     kind = completion.error_kind
-    return (
-        kind in _COOLS
-        or kind is ErrorKind.MODEL_NOT_FOUND
-        or (kind is ErrorKind.INVALID_REQUEST and completion.http_status in _CREDENTIALS_REFUSED)
-    )
+    return kind in COOLS or kind is ErrorKind.MODEL_NOT_FOUND or _refused_us(completion)

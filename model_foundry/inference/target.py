@@ -22,6 +22,7 @@ class WorkerTarget:
         slots: requests in flight at most.
         headers: sent with every request; they may hold a key and are left out of ``repr``.
         unusable: why it can't be asked now, when that is known beforehand; it is then never asked.
+        load_s: seconds to load each model that can't stay in memory beside the others; see ``schedule``.
     """
 
     name: str
@@ -30,6 +31,7 @@ class WorkerTarget:
     slots: int = 1
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     unusable: str | None = None
+    load_s: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

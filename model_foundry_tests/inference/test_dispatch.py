@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import pytest
 
 from model_foundry.config import LimitsConfig
 from model_foundry.inference.client import utc_now
-from model_foundry.inference.dispatch import Cooling, JobOutcome, WorkerTarget, WorkItem, dispatch
+from model_foundry.inference.dispatch import Control, Cooling, JobOutcome, WorkerTarget, WorkItem, dispatch
 from model_foundry.records import Completion, ErrorKind, Job, JobStatus
 from model_foundry_tests.inference.conftest import LLAMA_MODEL
 from model_foundry_tests.inference.scripted import (
@@ -87,6 +87,7 @@ class Ran:
 
     attempts: list[Completion] = field(default_factory=list)
     outcomes: dict[str, JobOutcome] = field(default_factory=dict)
+    put_off: dict[str, str] = field(default_factory=dict)
 
     def ends(self) -> list[tuple[JobStatus, ErrorKind | None, int]]:
         return [(o.status, o.error_kind, o.attempts) for o in self.outcomes.values()]
@@ -101,9 +102,14 @@ async def dispatched(
     *,
     cancel: asyncio.Event | None = None,
     cooling: Cooling = QUICK,
+    may_put_off: bool = False,
+    more: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> Ran:
     ran = Ran()
+
+    def on_put_off(item: WorkItem, reason: str) -> None:
+        ran.put_off[item.job.job_id] = reason
 
     def on_done(item: WorkItem, outcome: JobOutcome) -> None:
         assert item.job.job_id == outcome.job_id
@@ -116,11 +122,13 @@ async def dispatched(
         LimitsConfig(**limits),
         on_attempt=lambda _, completion: ran.attempts.append(completion),
         on_done=on_done,
+        on_put_off=on_put_off if may_put_off else None,
         cancel=cancel,
         cooling=cooling,
+        **(more or {}),
     )
     await asyncio.wait_for(work, 30)
-    assert set(ran.outcomes) == {i.job.job_id for i in items}, "every job ends"
+    assert sorted([*ran.outcomes, *ran.put_off]) == sorted(i.job.job_id for i in items), "every job ends"
     return ran
 
 
@@ -278,8 +286,8 @@ def test_a_worker_without_the_model_is_not_asked_again() -> None:
     assert len(servers["moon"].received) == 1
 
 
-def test_a_single_worker_is_tried_again_after_it_has_cooled(nobody: str) -> None:
-    ran = asyncio.run(dispatched([an_item(1, "moon")], [target(nobody)], max_attempts=3))
+def test_a_single_worker_is_tried_again_after_it_has_cooled() -> None:
+    ran, _ = run_scripts({"moon": [[]]}, [an_item(1, "moon")], max_attempts=3)
     assert ran.tries() == [("moon", ErrorKind.CONNECTION, n) for n in (1, 2, 3)]
     gaps = [b.sent_at - a.finished_at for a, b in zip(ran.attempts, ran.attempts[1:], strict=False)]
     assert [g.total_seconds() >= wait for g, wait in zip(gaps, (0.05, 0.1), strict=True)] == [True, True]
@@ -392,7 +400,8 @@ def test_a_deadline_that_passes_while_the_job_waits_expires_it_there_and_then() 
         release = asyncio.Event()
         ended: list[str] = []
         async with ScriptedServer([release, *sse_answer()]) as server:
-            items = [an_item(1, "moon"), an_item(2, "moon", deadline=utc_now() + timedelta(seconds=0.2))]
+            soon = utc_now() + timedelta(seconds=0.2)
+            items = [an_item(1, "moon", priority=1), an_item(2, "moon", deadline=soon)]
 
             def on_done(item: WorkItem, outcome: JobOutcome) -> None:
                 ended.append(outcome.status)
@@ -403,6 +412,167 @@ def test_a_deadline_that_passes_while_the_job_waits_expires_it_there_and_then() 
                 20,
             )
             assert ended == [JobStatus.EXPIRED, JobStatus.ANSWERED]
+
+    asyncio.run(run())
+
+
+# -- jobs that are put off -------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_can_answer_now_is_put_off_with_the_reason(nobody: str) -> None:
+    impatient = Cooling(base_s=0.02, max_s=0.05, down_after_s=0.2)
+    unusable = WorkerTarget("off", "", "openai", unusable="worker 'off' is gone")
+    items = [an_item(1, "moon"), an_item(2, "off"), an_item(3)]
+    ran = asyncio.run(dispatched(items, [target(nobody), unusable], cooling=impatient, may_put_off=True))
+    assert ran.outcomes == {}
+    assert "moon is down" in ran.put_off["job-1"]
+    assert "can't be reached" in ran.put_off["job-1"]
+    assert ran.put_off["job-2"] == "worker 'off' is gone"
+    assert ran.put_off["job-3"] == "no worker serves its model and capability"
+
+
+def test_a_refused_connection_costs_no_attempt_but_an_answer_that_breaks_does(nobody: str) -> None:
+    async def run() -> None:
+        async with ScriptedServer([]) as resets:
+            workers = [target(nobody, "gone"), target(resets, "resets")]
+            ran = await dispatched([an_item(1, "gone", "resets")], workers, max_attempts=2)
+            assert [w for w, _, _ in ran.tries()].count("resets") == 2
+            assert ran.ends() == [(JobStatus.FAILED, ErrorKind.CONNECTION, len(ran.attempts))]
+
+    asyncio.run(run())
+
+
+def test_the_budget_of_attempts_counts_those_of_earlier_runs() -> None:
+    spent = replace(an_item(1, "moon", attempts_before=2), max_attempts=3)
+    ran, servers = run_scripts({"moon": [refusal(500)]}, [spent], max_attempts=3)
+    assert ran.ends() == [(JobStatus.FAILED, ErrorKind.SERVER_ERROR, 3)]
+    assert len(servers["moon"].received) == 1
+
+
+def test_a_worker_that_could_not_be_reached_gets_no_job_before_it_was_seen_again(nobody: str) -> None:
+    async def run() -> None:
+        async with ScriptedServer(sse_answer()) as server:
+            looks = ["still away", "still away", None]
+
+            async def look(asked: WorkerTarget) -> str | None:
+                if len(looks) == 1:
+                    control.renew({"moon": target(server)}, lambda item: item)
+                return looks.pop(0)
+
+            control = Control()
+            ran = await dispatched(
+                [an_item(n, "moon") for n in range(3)], [target(nobody)], more={"look": look, "control": control}
+            )
+            assert looks == []
+            assert [k for _, k, _ in ran.tries()] == [ErrorKind.CONNECTION, None, None, None]
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_refuses_our_key_is_not_asked_by_every_job() -> None:
+    async def run() -> None:
+        async with ScriptedServer(refusal(401)) as locked:
+            items = [an_item(n, "moon") for n in range(5)]
+            ran = await dispatched(items, [target(locked)], may_put_off=True)
+            assert len(locked.received) == 1
+            assert len(ran.put_off) == 5
+            assert "api_key" in ran.put_off["job-4"]
+
+    asyncio.run(run())
+
+
+# -- news while it runs ------------------------------------------------------------------------------------------------
+
+
+def test_one_job_can_be_cancelled_in_flight_and_one_while_it_waits() -> None:
+    async def run() -> None:
+        control = Control()
+        async with ScriptedServer([HANG], sse_answer()) as server:
+            items = [an_item(n, "moon") for n in (1, 2, 3)]
+            work = asyncio.create_task(dispatched(items, [target(server)], more={"control": control}))
+            await server.wait_for_requests(1)
+            control.cancel(["job-1", "job-3"])
+            ran = await work
+            assert {i: o.status for i, o in ran.outcomes.items()} == {
+                "job-1": JobStatus.CANCELLED,
+                "job-2": JobStatus.ANSWERED,
+                "job-3": JobStatus.CANCELLED,
+            }
+            await asyncio.wait_for(server.hung_up.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_joins_gets_what_waits_and_one_that_goes_gets_nothing_more() -> None:
+    async def run() -> None:
+        control, release = Control(), asyncio.Event()
+        async with ScriptedServer([release, *sse_answer("old")]) as old, ScriptedServer(sse_answer("new")) as new:
+            items = [an_item(n, "old") for n in range(4)]
+            work = asyncio.create_task(dispatched(items, [target(old, "old")], more={"control": control}))
+            await old.wait_for_requests(1)
+            control.renew({"new": target(new, "new")}, lambda item: replace(item, workers=("new",), ranks=(0,)))
+            await new.wait_for_requests(3)
+            release.set()
+            ran = await work
+            assert sorted(c.text for c in ran.attempts) == ["new", "new", "new", "old"]
+
+    asyncio.run(run())
+
+
+class Granted:
+    """Slots of which a test says how many are held."""
+
+    def __init__(self, held: int) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.number, self.wanted = held, [dict[tuple[int, int], int]()]
+
+    def want(self, worker: str, slots: int, wants: Mapping[tuple[int, int], int], busy: int) -> None:
+        self.wanted.append(dict(wants))
+
+    def held(self, worker: str) -> int:
+        return self.number
+
+    def coming(self, worker: str) -> int:
+        return 0
+
+    def grant(self, number: int) -> None:
+        self.number = number
+        self.on_change()
+
+
+def test_only_slots_that_are_held_are_used_and_what_is_wanted_is_said_by_class() -> None:
+    async def run() -> None:
+        slots = Granted(0)
+        async with ScriptedServer([0.02, *sse_answer()]) as server:
+            items = [replace(an_item(n, "moon", priority=n % 2), places=(1,)) for n in range(8)]
+            work = asyncio.create_task(dispatched(items, [target(server, slots=3)], more={"slots": slots}))
+            await asyncio.sleep(0.1)  # what is shown is that nothing is sent
+            assert server.received == []
+            assert slots.wanted[-1] == {(1, 1): 3}
+            slots.grant(2)
+            await work
+            assert server.most_in_flight == 2
+            assert slots.wanted[-1] == {}
+
+    asyncio.run(run())
+
+
+def test_a_request_whose_slot_is_lost_is_stopped_and_asked_again_without_costing_an_attempt() -> None:
+    async def run() -> None:
+        slots = Granted(2)
+        async with ScriptedServer([HANG], [HANG], sse_answer()) as server:
+            items = [an_item(n, "moon") for n in (1, 2)]
+            more = {"slots": slots}
+            work = asyncio.create_task(dispatched(items, [target(server, slots=2)], more=more, max_attempts=1))
+            await server.wait_for_requests(2)
+            slots.grant(0)
+            await asyncio.wait_for(server.hung_up.wait(), 10)
+            slots.grant(1)
+            ran = await work
+            assert [o.status for o in ran.outcomes.values()] == [JobStatus.ANSWERED] * 2
+            lost = [c for c in ran.attempts if c.status is JobStatus.CANCELLED]
+            assert len(lost) == 2
+            assert "slot was taken" in (lost[0].error_message or "")
 
     asyncio.run(run())
 
