@@ -1,7 +1,8 @@
 """Answering: from pending jobs of one partition to recorded attempts and published results.
 
-Belongs here: claiming, handing jobs to the dispatcher, recording in small batches, publishing. Does not belong here:
-which worker gets which job (``inference.dispatch``), the HTTP dialects (``inference``), the SQL (``warehouse``).
+Belongs here: claiming, handing jobs to the dispatcher, telling it how the fleet changes, recording in small batches,
+publishing. Does not belong here: who may get a job (``placing``), which worker gets it (``inference.dispatch``), the
+HTTP dialects (``inference``), the SQL (``warehouse``).
 
 The order is record, then publish, then mark as published. A run that dies in between leaves a finished job whose
 result is unpublished; the partition's next run publishes it. A result can so arrive twice, never not at all.
@@ -12,25 +13,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from model_foundry.config import FoundryConfig
-from model_foundry.errors import ConfigError, StreamError
-from model_foundry.inference.dispatch import WorkerTarget, WorkItem, dispatch
+from model_foundry.errors import NatsUnavailableError, StreamError
+from model_foundry.fleet.board import cancellation_key, cancellations_bucket, read_board
+from model_foundry.fleet.estimates import Rates, rates_from_rows
+from model_foundry.fleet.leases import Slots, sharing_slots
+from model_foundry.fleet.roster import without_beats
+from model_foundry.inference.client import new_client
+from model_foundry.inference.dispatch import Control, WorkerTarget, WorkItem, dispatch
+from model_foundry.inference.probe import probe
 from model_foundry.jetstream.client import JetStream, PubAck
 from model_foundry.jetstream.subjects import result_subject
+from model_foundry.placing import Placement
 from model_foundry.records import Completion, Job, JobOutcome
-from model_foundry.routing import worker_ranks, workers_for
 from model_foundry.runtime import Foundry
 from model_foundry.text import well_formed
 from model_foundry.warehouse.landing import (
+    attempts_so_far,
     claim_jobs,
     finished_unpublished,
-    last_attempts,
     mark_published,
+    put_off_jobs,
     record_completions,
 )
 
@@ -41,6 +50,9 @@ HEADER_BYTES = 4096
 Finished = tuple[Job, JobOutcome, Completion | None]
 """A job, how it ended, and its last attempt."""
 
+RATES_DAYS = 7
+LOOK_TIMEOUT_S = 5.0
+
 FLUSH_EVERY_S = 1.0
 """How long a finished job waits, at most, before it is recorded and its result published."""
 
@@ -49,32 +61,22 @@ FLUSH_EVERY_S = 1.0
 class AnswerReport:
     """What one run did. ``status`` is ``empty`` when there was nothing to do: a normal outcome.
 
-    ``published`` counts results, also of jobs that were finished before: a rejected one is when it lands.
+    ``published`` counts results, also of jobs that were finished before: a rejected one is when it lands. ``put_off``
+    says of each job that waits because nobody can answer it now, why.
     """
 
     by_status: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     published: int = 0
     job_ids: list[str] = field(default_factory=list)
+    put_off: dict[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
-        """``empty`` or ``done``."""
-        return "done" if self.job_ids or self.published else "empty"
-
-
-def work_item(config: FoundryConfig, job: Job, attempts_before: int) -> WorkItem:
-    """A claimed job with the workers that may answer it, by today's configuration. Pure."""
-    workers = workers_for(config, job.model, job.lane, job.role) if job.model in config.models else ()
-    names = {w: (config.workers[w].models or {}).get(job.model or "", job.model or "") for w in workers}
-    return WorkItem(
-        job=job,
-        workers=workers,
-        ranks=worker_ranks(config, workers, job.lane, job.role),
-        served_names=names,
-        attempts_before=attempts_before,
-        params={**config.models[job.model].params, **job.params} if job.model in config.models else job.params,
-    )
+        """``empty``, ``done``, or ``waiting`` when all there was to do could not be done."""
+        if self.job_ids or self.published:
+            return "done"
+        return "waiting" if self.put_off else "empty"
 
 
 def result_payload(job: Job, outcome: JobOutcome, last: Completion | None) -> dict[str, Any]:
@@ -155,16 +157,38 @@ def answer_partition(
         dead_runs=dead_runs,
         retry_failed=retry_failed,
     )
-    before = last_attempts(foundry.warehouse, [j.job_id for j in jobs])
-    items = [work_item(foundry.config, job, before.get(job.job_id, 0)) for job in jobs]
-    return asyncio.run(_answer(foundry, day, lane, items, run_id, on_progress))
+    ids = [job.job_id for job in jobs]
+    before = attempts_so_far(foundry.warehouse, ids, lane=lane, partition_date=day)
+    claimed = [
+        Claimed(job, last, 0 if retry_failed else spent)
+        for job in jobs
+        for last, spent in [before.get(job.job_id, (0, 0))]
+    ]
+    rates = measured_rates(foundry) if jobs else {}
+    return asyncio.run(_answer(foundry, day, lane, claimed, rates, run_id, on_progress))
+
+
+def measured_rates(foundry: Foundry) -> dict[tuple[str, str], Rates]:
+    """What each worker has shown with each model in the last days."""
+    since = datetime.now(UTC) - timedelta(days=RATES_DAYS)
+    return rates_from_rows(foundry.warehouse.show("service_rates", {"since": since}))
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A job of this run, with the number of its last attempt and how many count against its budget."""
+
+    job: Job
+    last_attempt: int
+    spent: int
 
 
 async def _answer(
     foundry: Foundry,
     day: date,
     lane: str,
-    items: Sequence[WorkItem],
+    claimed: Sequence[Claimed],
+    rates: Mapping[tuple[str, str], Rates],
     run_id: str,
     on_progress: Callable[[int, int], None],
 ) -> AnswerReport:
@@ -193,7 +217,7 @@ async def _answer(
                 run_id=run_id,
             )
             await publish(done)
-            on_progress(len(report.job_ids), len(items))
+            on_progress(len(report.job_ids), len(claimed))
 
         async def publish(results: Sequence[Finished]) -> None:
             """Publishes results and marks them; one that is refused does not keep the others back."""
@@ -241,35 +265,117 @@ async def _answer(
             report.job_ids.append(item.job.job_id)
             report.by_status[outcome.status] = report.by_status.get(outcome.status, 0) + 1
 
-        on_progress(0, len(items))
-        stop = asyncio.Event()
-        flusher = asyncio.create_task(flush_until(stop))
-        work = asyncio.create_task(
-            dispatch(items, _targets(foundry, items), foundry.config.limits, on_attempt=on_attempt, on_done=on_done)
-        )
-        try:
-            # a flush that fails must end the run now, and not be found after the last answer
-            await asyncio.wait({flusher, work}, return_when=asyncio.FIRST_COMPLETED)
-            if flusher.done():
-                work.cancel()
-        finally:
-            await asyncio.gather(work, return_exceptions=True)
-            stop.set()
-            await flusher
-        await work
+        on_progress(0, len(claimed))
+        if claimed:
+            async with answering_fleet(js, foundry, rates, claimed, run_id) as fleet:
+                stop = asyncio.Event()
+                flusher = asyncio.create_task(flush_until(stop))
+                work = asyncio.create_task(fleet.dispatch(on_attempt, on_done, report.put_off.__setitem__))
+                try:
+                    # a flush that fails must end the run now, and not be found after the last answer
+                    await asyncio.wait({flusher, work}, return_when=asyncio.FIRST_COMPLETED)
+                    if flusher.done():
+                        work.cancel()
+                finally:
+                    await asyncio.gather(work, return_exceptions=True)
+                    stop.set()
+                    await flusher
+                await work
+        if report.put_off:
+            await asyncio.to_thread(
+                put_off_jobs, foundry.warehouse, report.put_off, lane=lane, partition_date=day, run_id=run_id
+            )
         left = await asyncio.to_thread(finished_unpublished, foundry.warehouse, lane=lane, partition_date=day)
         await publish(left)
     return report
 
 
-def _targets(foundry: Foundry, items: Sequence[WorkItem]) -> Mapping[str, WorkerTarget]:
-    """The targets of every worker that some item may go to; one that can't be used now is left out."""
-    targets: dict[str, WorkerTarget] = {}
-    for name in {worker for item in items for worker in item.workers}:
-        try:
-            targets[name] = foundry.worker_target(name)
-        except ConfigError as error:
-            targets[name] = WorkerTarget(
-                name=name, url="", api=foundry.config.workers[name].api, slots=1, headers={}, unusable=str(error)
+class AnsweringFleet:
+    """The fleet as one run uses it, kept up to date while it answers; see :func:`answering_fleet`."""
+
+    def __init__(self, js: JetStream, foundry: Foundry, rates: Mapping[tuple[str, str], Rates], slots: Slots) -> None:
+        self._js, self._foundry, self._rates, self._slots = js, foundry, rates, slots
+        self._control = Control()
+        self._items: list[WorkItem] = []
+        self._placement = Placement(foundry, without_beats(foundry.config), rates)
+
+    async def place(self, claimed: Sequence[Claimed]) -> None:
+        """Reads the fleet and places the jobs in it."""
+        self._placement = await self._look()
+        self._items = [self._placement.item(c.job, c.last_attempt, c.spent) for c in claimed]
+
+    async def _look(self) -> Placement:
+        board = await read_board(self._js, self._foundry.config)
+        return Placement(self._foundry, board.roster, self._rates)
+
+    async def dispatch(
+        self,
+        on_attempt: Callable[[WorkItem, Completion], None],
+        on_done: Callable[[WorkItem, JobOutcome], None],
+        put_off: Callable[[str, str], None],
+    ) -> None:
+        """Answers what was placed."""
+        async with new_client() as client:
+
+            async def look(target: WorkerTarget) -> str | None:
+                found = await probe(client, target, LOOK_TIMEOUT_S)
+                return None if found.reachable and not found.loading else found.detail
+
+            await dispatch(
+                self._items,
+                self._placement.targets,
+                self._foundry.config.limits,
+                on_attempt=on_attempt,
+                on_done=on_done,
+                on_put_off=lambda item, reason: put_off(item.job.job_id, reason),
+                control=self._control,
+                slots=self._slots,
+                look=look,
+                client=client,
             )
-    return targets
+
+    async def keep_up(self) -> None:
+        """Tells the dispatch of workers that come, go or change, and of jobs that are cancelled, until cancelled."""
+        ours = {cancellation_key(item.job.job_id): item.job.job_id for item in self._items}
+
+        def on_cancelled(key: str) -> None:
+            if key in ours:
+                self._control.cancel([ours[key]])
+
+        while True:
+            with contextlib.suppress(NatsUnavailableError, StreamError):  # it is looked at again in a moment
+                bucket = await self._js.bucket(cancellations_bucket(self._foundry.config.fleet))
+                async with bucket.changes(">", on_cancelled):
+                    while True:
+                        for key in await bucket.entries():
+                            on_cancelled(key)
+                        self._renew(await self._look())
+                        await asyncio.sleep(self._foundry.config.fleet.heartbeat_s / 2)
+            await asyncio.sleep(1.0)
+
+    def _renew(self, placement: Placement) -> None:
+        """Tells the dispatch of the fleet, if it is not what it was."""
+        was, self._placement = self._placement, placement
+        if was.targets != placement.targets or was.roster.config.workers != placement.roster.config.workers:
+            self._control.renew(placement.targets, placement.again)
+
+
+@contextlib.asynccontextmanager
+async def answering_fleet(
+    js: JetStream, foundry: Foundry, rates: Mapping[tuple[str, str], Rates], claimed: Sequence[Claimed], run_id: str
+) -> AsyncIterator[AnsweringFleet]:
+    """The fleet, with slots of its own, while it is open.
+
+    Raises:
+        NatsUnavailableError, StreamError: when the fleet's buckets can't be used.
+    """
+    holder = f"{re.sub('[^A-Za-z0-9_-]', '_', run_id)[:40]}-{secrets.token_hex(4)}"
+    async with sharing_slots(js, foundry.config.fleet, holder) as slots:
+        fleet = AnsweringFleet(js, foundry, rates, slots)
+        await fleet.place(claimed)
+        news = asyncio.create_task(fleet.keep_up())
+        try:
+            yield fleet
+        finally:
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from model_foundry import config as configuration
-from model_foundry.config import FoundryConfig
+from model_foundry.config import EMBEDDED, FoundryConfig, WorkerConfig
 from model_foundry.embedded import endpoints
 from model_foundry.errors import ConfigError
 from model_foundry.inference.dispatch import WorkerTarget
@@ -58,14 +58,18 @@ class Foundry:
         """The lake; opened by its own ``reader()`` and ``writer()`` only."""
         return Warehouse(self.config.data_dir, self.config.lake)
 
-    def worker_target(self, name: str) -> WorkerTarget:
+    def worker_target(self, name: str, worker: WorkerConfig | None = None) -> WorkerTarget:
         """Where and how to ask one worker.
+
+        Args:
+            name: the worker's.
+            worker: what it is; the configuration's entry when left out. One that joined by heartbeat has none there.
 
         Raises:
             ConfigError: when it is embedded and not running, or its key is not there.
         """
-        worker = self.config.workers[name]
-        url = endpoints.worker_url(self.config, name)
+        worker = worker or self.config.workers[name]
+        url = endpoints.worker_url(self.config, name) if worker.url == EMBEDDED else worker.url
         if url is None:
             raise ConfigError(
                 f"worker {name!r} is embedded, and no 'foundry up' is running over {self.config.data_dir}",

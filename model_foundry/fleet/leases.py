@@ -166,7 +166,7 @@ class Slots:
             self._wake.set()
 
     def held(self, worker: str) -> int:
-        """How many slots are held.
+        """How many slots may be used: those held, without what is owed to others as soon as it is idle.
 
         Raises:
             Exception: what ended the loop, if it ended.
@@ -174,7 +174,7 @@ class Slots:
         if self._error:
             raise self._error
         share = self._workers.get(worker)
-        return len(share.held) if share else 0
+        return min(len(share.held), max(share.busy, share.due)) if share else 0
 
     def coming(self, worker: str) -> int:
         """How many more may be had at once, as far as is known. Nothing is known of a worker never wanted: all."""

@@ -58,7 +58,7 @@ class WorkItem:
         places: of each worker, where the job's lane stands in what it supports; 0, first choice, when left out.
         service_s: the expected seconds at each worker; see ``schedule``.
         first: the worker that gets it whenever that has a free slot.
-        max_attempts: those recorded already included; None: ``limits.max_attempts`` more.
+        spent_before: attempts of its budget that earlier runs have spent.
     """
 
     job: Job
@@ -70,7 +70,7 @@ class WorkItem:
     places: tuple[int, ...] = ()
     service_s: tuple[float | None, ...] = ()
     first: str | None = None
-    max_attempts: int | None = None
+    spent_before: int = 0
 
     def kind(self, worker: str) -> tuple[int, int]:
         """What a slot of this worker is wanted for; see ``fleet.leases``."""
@@ -202,8 +202,7 @@ class _Pending:
 
     def budget(self, limits: LimitsConfig) -> int:
         """Attempts that may be spent here; at least one, or it would never end."""
-        most = self.item.max_attempts
-        return limits.max_attempts if most is None else max(1, most - self.item.attempts_before)
+        return max(1, limits.max_attempts - self.item.spent_before)
 
 
 class _Loop:
@@ -225,6 +224,7 @@ class _Loop:
         self._workers = {name: Worker(target) for name, target in workers.items()}
         self._running: dict[asyncio.Task[Completion], tuple[_Pending, Worker, float]] = {}
         self._looks: dict[asyncio.Task[str | None], Worker] = {}
+        self._wants: dict[str, Counter[tuple[int, int]]] = {}
         self._limits, self._callbacks, self._times = limits, callbacks, times
         self._cancel, self._control, self._slots, self._client = cancel, control, slots, client
         self._changed = True
@@ -245,6 +245,7 @@ class _Loop:
             self._look_at_unreachable(now)
             for assignment in self._plan(now):
                 self._send(assignment)
+            self._say_wants()  # again: a slot with a request in it is not given back
             self._stop_surplus()
             await self._wait(now)
             for task in [t for t in self._running if t.done()]:
@@ -267,11 +268,10 @@ class _Loop:
         waiting = [self._view(p, now) for p in self._waiting.values()]
         if self._slots is None:
             return plan(waiting, {name: w.view(now) for name, w in self._able()}, now)
-        wants = {name: w.kinds() for name, w in self._workers.items()}
+        self._wants = {name: w.kinds() for name, w in self._workers.items()}
         for assignment in plan(waiting, {name: w.view(now) for name, w in self._able()}, now):
-            wants[assignment.worker][self._waiting[assignment.position].item.kind(assignment.worker)] += 1
-        for name, worker in self._workers.items():
-            self._slots.want(name, worker.target.slots, wants[name], worker.in_flight)
+            self._wants[assignment.worker][self._waiting[assignment.position].item.kind(assignment.worker)] += 1
+        self._say_wants()
         held = {name: self._slots.held(name) for name in self._workers}
         fleet: dict[str, WorkerState] = {
             name: w.view(now, max(held[name] + self._slots.coming(name), w.in_flight)) for name, w in self._able()
@@ -283,6 +283,11 @@ class _Loop:
                 free[assignment.worker] -= 1
                 sendable.append(assignment)
         return sendable
+
+    def _say_wants(self) -> None:
+        if self._slots is not None:
+            for name, worker in self._workers.items():
+                self._slots.want(name, worker.target.slots, self._wants.get(name, {}), worker.in_flight)
 
     def _able(self) -> list[tuple[str, Worker]]:
         """The workers that may get something."""

@@ -214,16 +214,34 @@ def finished_unpublished(
         return [(_job(row), _outcome(row), _completion(row)) for row in rows_of(query)]
 
 
-def last_attempts(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, int]:
-    """The number of the last recorded attempt at each of the jobs that has one."""
+def attempts_so_far(
+    warehouse: Warehouse, job_ids: Sequence[str], *, lane: str, partition_date: date
+) -> dict[str, tuple[int, int]]:
+    """Of each of a partition's jobs that was attempted: the last attempt's number, and how many count."""
     if not job_ids:
         return {}
-    found = warehouse.rows(
-        "select job_id, max(attempt) as attempt from completions "
-        "where job_id in (select unnest($ids::varchar[])) group by job_id",
-        {"ids": list(job_ids)},
-    )
-    return {row["job_id"]: row["attempt"] for row in found}
+    params = {"ids": list(job_ids), "lane": lane, "day": partition_date}
+    found = warehouse.rows(sql_text("landing", "attempts_so_far"), params)
+    return {row["job_id"]: (row["last_attempt"], row["spent"]) for row in found}
+
+
+def put_off_jobs(
+    warehouse: Warehouse, reasons: Mapping[str, str], *, lane: str, partition_date: date, run_id: str
+) -> None:
+    """Records why jobs of one partition wait.
+
+    Args:
+        warehouse: the lake.
+        reasons: by job id.
+        lane: the partition's lane.
+        partition_date: the partition's date.
+        run_id: the run that could not answer them.
+    """
+    rows = [{"job_id": job_id, "reason": well_formed(reason)} for job_id, reason in reasons.items()]
+    params = {"lane": lane, "day": partition_date, "run_id": run_id, "now": datetime.now(UTC)}
+    with warehouse.writer(f"put off {len(rows)} jobs") as connection:
+        connection.register("incoming", pa.Table.from_pylist(rows, schema=PUT_OFF))
+        run_script(connection, sql_text("landing", "put_off_jobs"), params)
 
 
 def retired_up_to(warehouse: Warehouse, stream: str, stream_created: int) -> int:
@@ -469,6 +487,9 @@ OUTCOMES = pa.schema(
     ]
 )
 """The end of a job on its way in."""
+
+PUT_OFF = pa.schema([("job_id", _TEXT), ("reason", _TEXT)])
+"""Why a job waits, on its way in."""
 
 PUBLISHED = pa.schema(
     [("job_id", _TEXT), ("partition_date", pa.date32()), ("finished_at", _TIME), ("result_seq", pa.int64())]

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from model_foundry.config import load
+from model_foundry.fleet.heartbeat import workers_bucket
 from model_foundry.jetstream.client import PubAck, with_jetstream
 from model_foundry.runtime import Foundry
 from model_foundry_tests.inference.scripted import ScriptedServer, Step, sse_answer
@@ -66,6 +67,7 @@ class Scene:
             "workers": {},
             "domains": {"general": {"candidates": ["small"]}, "code": {"candidates": ["big"]}},
             "limits": {"sensor_long_poll_s": 0.2, "request_connect_timeout_s": 2},
+            "fleet": {"bucket": f"fleet_{self.tag}", "heartbeat_s": 0.4, "gone_after_s": 2},
         } | changes
 
     def worker(self, name: str, url: str, **fields: Any) -> Scene:
@@ -113,6 +115,17 @@ class Scene:
 
         found = [json.loads(m.data) for m in with_jetstream(self.foundry.nats, work)]
         return {result["job_id"]: result for result in found}
+
+    def beats(self, name: str, url: str, **fields: Any) -> None:
+        """Puts a heartbeat, as a worker's agent does."""
+        body = {"name": name, "url": url, "api": "openai", **fields}
+
+        async def work(js: Any) -> None:
+            fleet = self.foundry.config.fleet
+            bucket = await js.bucket(workers_bucket(fleet.bucket, fleet.replicas))
+            await bucket.put(name, json.dumps(body).encode())
+
+        with_jetstream(self.foundry.nats, work)
 
     def close(self) -> None:
         """Takes the streams away, so that another test may have their subjects."""

@@ -263,14 +263,6 @@ def test_what_can_not_be_used_gets_a_result_that_says_why(scene: Scene) -> None:
     assert "small" in result["error"]["message"]
 
 
-def test_a_job_that_no_worker_can_do_fails_with_no_worker(scene: Scene) -> None:
-    scene.publish({"prompt": "hi", "job_id": "j", "model": "big"})
-    land(scene, "gpu_inference")
-    answer_partition(scene.foundry, TODAY, "gpu_inference", run_id="run-1")
-    assert scene.results()["j"]["error"]["kind"] == "no_worker"
-    assert scene.foundry.warehouse.rows("from completions") == []
-
-
 def test_a_job_past_its_deadline_is_never_sent(scene: Scene, servers: Servers) -> None:
     server = servers.start(sse_answer())
     scene.worker("w", server.url)

@@ -443,9 +443,9 @@ def test_a_refused_connection_costs_no_attempt_but_an_answer_that_breaks_does(no
 
 
 def test_the_budget_of_attempts_counts_those_of_earlier_runs() -> None:
-    spent = replace(an_item(1, "moon", attempts_before=2), max_attempts=3)
+    spent = replace(an_item(1, "moon", attempts_before=4), spent_before=2)
     ran, servers = run_scripts({"moon": [refusal(500)]}, [spent], max_attempts=3)
-    assert ran.ends() == [(JobStatus.FAILED, ErrorKind.SERVER_ERROR, 3)]
+    assert ran.ends() == [(JobStatus.FAILED, ErrorKind.SERVER_ERROR, 5)]
     assert len(servers["moon"].received) == 1
 
 

@@ -29,6 +29,16 @@ from job_claims
 group by job_id
 having count(*) > 1
 union all
+select 'job_waits', job_id, count(*)
+from job_waits
+group by job_id
+having count(*) > 1
+union all
+select 'fleet_snapshots', worker || ' ' || taken_at, count(*)
+from fleet_snapshots
+group by worker, taken_at
+having count(*) > 1
+union all
 select 'ingest_ledger', stream || ' ' || lane || ' ' || partition_date || ' ' || from_seq || '-' || to_seq, count(*)
 from ingest_ledger
 group by stream, stream_created, lane, partition_date, from_seq, to_seq

@@ -10,6 +10,9 @@ where
 delete from job_claims
 where lane = $lane and partition_date = $day and run_id in (select unnest($dead_runs::varchar []));
 
+-- why they waited is said anew by this run
+delete from job_waits where lane = $lane and partition_date = $day;
+
 insert into job_claims
 select job_id, partition_date, lane, $run_id, $now
 from jobs

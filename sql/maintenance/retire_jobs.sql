@@ -9,5 +9,6 @@ group by stream, stream_created;
 delete from completions where partition_date < $before;
 delete from job_results where partition_date < $before;
 delete from job_claims where partition_date < $before;
+delete from job_waits where partition_date < $before;
 delete from stream_messages where partition_date < $before and outcome <> 'reject' and lane <> 'events';
 delete from jobs where partition_date < $before;
