@@ -6,7 +6,8 @@ Belongs here: which domain, model, lane and workers a job gets, and why. Does no
 The rule, first match wins:
 
 1. a model is named       -> that model, in its capability's lane (or the named capability's, if a worker offers both)
-2. a role is named        -> the role's model; the role's worker is asked first
+2. a role is named        -> the role's model; the role's worker is asked first; for a role that is off in the profile
+                             its substitute stands, if it has one that is on
 3. neither                -> the domain's candidates in configured order; the first whose lane some worker serves
 """
 
@@ -33,7 +34,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The decision for one prompt. ``error_kind`` is set when the job can't be used; the lane is then `unroutable`."""
+    """The decision for one prompt. ``error_kind`` is set when the job can't be used; the lane is then `unroutable`.
+
+    ``role`` is the one that answers, which is not the one asked for where that is off.
+    """
 
     domain: str
     domain_source: str
@@ -44,6 +48,7 @@ class Route:
     candidates: tuple[Candidate, ...] = ()
     error_kind: ErrorKind | None = None
     error_message: str | None = None
+    role: str | None = None
 
 
 def partition_date(published_at: datetime, first_date: date) -> date:
@@ -84,6 +89,18 @@ def candidates_of(config: FoundryConfig, domain: str, capability: str | None = N
     return tuple(Candidate(m, lane, workers_for(config, m, lane)) for m, lane in lanes)
 
 
+def role_on(config: FoundryConfig, role: str) -> str | None:
+    """The role itself when it is on, else the first of its substitutes, and of theirs, that is on; None without one."""
+    seen: set[str] = set()
+    name: str | None = role
+    while name is not None and name not in config.active_roles:
+        if name in seen or name not in config.roles:
+            return None
+        seen.add(name)
+        name = config.roles[name].substitute
+    return name
+
+
 def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
     """Routes one readable prompt. Pure: the same envelope and configuration always give the same route."""
     if envelope.domain is not None:
@@ -106,7 +123,8 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
     if envelope.capability is not None and envelope.capability not in config.capabilities:
         allowed = ", ".join(config.capabilities)
         return rejected(ErrorKind.UNKNOWN_CAPABILITY, f"capability is {envelope.capability!r}; allowed: {allowed}")
-    if envelope.role is not None and envelope.role not in config.active_roles:
+    role = role_on(config, envelope.role) if envelope.role is not None else None
+    if envelope.role is not None and role is None:
         state = f"is off in profile {config.profile!r}" if envelope.role in config.roles else "is not configured"
         allowed = ", ".join(config.active_roles) or "(none)"
         return rejected(ErrorKind.UNKNOWN_ROLE, f"role {envelope.role!r} {state}; allowed: {allowed}")
@@ -115,8 +133,10 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
         return rejected(ErrorKind.UNKNOWN_MODEL, f"model is {envelope.model!r}; allowed: {allowed}")
 
     if envelope.model is not None or envelope.role is not None:
-        model = envelope.model or config.roles[envelope.role or ""].model
-        named = f"model {model} named" if envelope.model else f"role {envelope.role} stands for {model}"
+        model = envelope.model or config.roles[role or ""].model
+        named = f"model {model} named" if envelope.model else f"role {role} stands for {model}"
+        if role != envelope.role:
+            named = f"role {envelope.role} is off in profile {config.profile}, {role} answers for it: {named}"
         lane = _lane_of(config, model, envelope.capability)
         if envelope.capability is not None and lane != envelope.capability:
             return rejected(
@@ -124,8 +144,8 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
                 f"capability is {envelope.capability!r}, but {model} needs {config.models[model].capability!r} "
                 "and no worker serves it in the other lane",
             )
-        choice = Candidate(model, lane, workers_for(config, model, lane, envelope.role))
-        return Route(domain, source, language, lane, model, f"{named}: lane {lane}", (choice,))
+        choice = Candidate(model, lane, workers_for(config, model, lane, role))
+        return Route(domain, source, language, lane, model, f"{named}: lane {lane}", (choice,), role=role)
 
     choices = candidates_of(config, domain, envelope.capability)
     if not choices:
@@ -156,7 +176,7 @@ def route(config: FoundryConfig, envelope: PromptEnvelope) -> Job:
         language=decision.language,
         lane=decision.lane,
         model=decision.model,
-        role=envelope.role,
+        role=decision.role or envelope.role,
         capability=envelope.capability,
         prompt=envelope.prompt,
         messages=envelope.messages,
@@ -167,7 +187,11 @@ def route(config: FoundryConfig, envelope: PromptEnvelope) -> Job:
         metadata=envelope.metadata,
         traceparent=envelope.traceparent,
         extra=envelope.extra,
-        notes=envelope.notes,
+        notes=(
+            envelope.notes
+            if decision.role in (None, envelope.role)
+            else (*envelope.notes, f"role {envelope.role} was asked for and is off")
+        ),
         route_reason=decision.reason,
         status=JobStatus.REJECTED if decision.error_kind else JobStatus.PENDING,
         error_kind=decision.error_kind,

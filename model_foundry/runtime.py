@@ -1,7 +1,7 @@
 """One place that turns a configuration into the parts the flows use: NATS settings, the lake, worker targets.
 
-Belongs here: construction only, and the snapshots of the routing configuration. Does not belong here: any decision
-(``routing``), any flow (``intake``, ``answering``). Nothing is connected until it is used.
+Belongs here: construction only, the snapshots of the routing configuration, and the profile that was switched to. Does
+not belong here: any decision (``routing``), any flow (``intake``, ``answering``). Nothing is connected before its use.
 """
 
 from __future__ import annotations
@@ -21,6 +21,37 @@ from model_foundry.jetstream.client import NatsSettings
 from model_foundry.warehouse.lake import Warehouse
 
 
+def profile_file(config: FoundryConfig) -> Path:
+    """Where the profile is kept that was switched to; what it names goes before the configuration file's."""
+    return config.data_dir / "profile"
+
+
+def switched_profile(config: FoundryConfig) -> str | None:
+    """The profile that was switched to; None when it is the configuration file's."""
+    try:
+        return profile_file(config).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def switch_profile(config: FoundryConfig, profile: str | None) -> None:
+    """Switches the profile for everything that runs over this data folder, from its next prompt on; None goes back to
+    the configuration file's.
+
+    Raises:
+        ConfigError: when there is no such profile.
+    """
+    if profile is None:
+        profile_file(config).unlink(missing_ok=True)
+        return
+    if profile not in config.profiles:
+        raise ConfigError(f"profile is {profile!r}; allowed: {', '.join(config.profiles) or '(none defined)'}")
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    part = profile_file(config).with_suffix(f".{os.getpid()}.part")
+    part.write_text(profile + "\n", encoding="utf-8")
+    part.replace(profile_file(config))
+
+
 @dataclass(frozen=True)
 class Foundry:
     """A configuration with the means to act on it.
@@ -35,13 +66,22 @@ class Foundry:
 
     @classmethod
     def load(cls, path: Path | str | None = None) -> Foundry:
-        """Reads the configuration (see ``config.find_config_file`` for where).
+        """Reads the configuration (see ``config.find_config_file`` for where), and which profile was switched to.
 
         Raises:
             ConfigError: when it can't be used.
         """
         file = configuration.find_config_file(path)
-        return cls(configuration.load(file), file)
+        config = configuration.load(file)
+        switched = switched_profile(config)
+        if switched is None:
+            return cls(config, file)
+        if switched not in config.profiles:
+            raise ConfigError(
+                f"{profile_file(config)} names profile {switched!r}; allowed: {', '.join(config.profiles) or '(none)'}",
+                hint="Switch to another, or back to the file's: foundry profile --reset",
+            )
+        return cls(config.model_copy(update={"profile": switched}), file)
 
     @property
     def nats(self) -> NatsSettings:

@@ -103,6 +103,26 @@ def test_a_role_that_the_profile_leaves_out_is_unknown_and_the_message_says_so()
     assert "off in profile 'minimal'" in (job.error_message or "")
 
 
+def test_a_role_that_is_off_is_answered_by_its_substitute_if_it_has_one_that_is_on() -> None:
+    roles = {
+        "coder": {"model": "big", "worker": "card", "substitute": "reader"},
+        "reader": {"model": "big", "substitute": "helper"},
+        "helper": {"model": "small", "worker": "moon"},
+    }
+    config = a_config(profile="minimal", roles=roles)
+    job = route(config, an_envelope(role="coder"))
+    assert (job.status, job.role, job.model, job.lane) == (JobStatus.PENDING, "helper", "small", "cpu_inference")
+    assert "coder is off in profile minimal, helper answers for it" in job.route_reason
+    assert job.notes == ("role coder was asked for and is off",)
+    assert route(a_config(roles=roles), an_envelope(role="coder")).role == "coder"
+
+
+def test_substitutes_that_go_round_in_a_circle_are_none() -> None:
+    roles = {"coder": {"model": "big", "substitute": "x"}, "x": {"model": "big", "substitute": "coder"}}
+    config = a_config(profile="none", profiles={"none": []}, roles=roles)
+    assert route(config, an_envelope(role="coder")).error_kind == ErrorKind.UNKNOWN_ROLE
+
+
 def test_an_unconfigured_domain_of_the_sender_is_kept_and_uses_the_default_candidates() -> None:
     job = route(CONFIG, an_envelope(domain="poetry", domain_source="message"))
     assert (job.domain, job.model) == ("poetry", "small")

@@ -11,7 +11,21 @@ import sys
 import typer
 from rich.console import Console
 
-from model_foundry.cli.commands import demo, doctor, events, route, session, sql, submit, up, workers
+from model_foundry.cli.commands import (
+    advice,
+    cancel,
+    demo,
+    doctor,
+    events,
+    profile,
+    route,
+    session,
+    sql,
+    submit,
+    up,
+    worker,
+    workers,
+)
 from model_foundry.errors import ConfigError, FoundryError
 
 app = typer.Typer(
@@ -27,7 +41,11 @@ app.command("demo")(demo.demo)
 app.command("submit")(submit.submit)
 app.command("publish")(events.publish)
 app.command("workers")(workers.workers)
+app.command("worker")(worker.worker)
 app.command("route")(route.route)
+app.command("cancel")(cancel.cancel)
+app.command("profile")(profile.profile)
+app.command("advice")(advice.advice)
 app.command("session")(session.session)
 app.add_typer(events.events_app, name="events", no_args_is_help=True)
 app.command("sql")(sql.sql)

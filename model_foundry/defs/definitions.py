@@ -17,6 +17,9 @@ from model_foundry.defs.events.record_io import InboxRecordIOManager
 from model_foundry.defs.events.schedules import sessions_job, sessions_schedule, watch_job, watch_schedule
 from model_foundry.defs.events.sensors import event_reconciliation_for, event_sensor_for, record_events_job
 from model_foundry.defs.externals import external_assets
+from model_foundry.defs.fleet.advice import placement_advice_asset
+from model_foundry.defs.fleet.assets import fleet_checks, worker_fleet_asset
+from model_foundry.defs.fleet.sensors import fleet_sensor_for, placement_job, placement_schedule, record_fleet_job
 from model_foundry.defs.lake.assets import lake_assets, upkeep_job, upkeep_schedule
 from model_foundry.defs.lake.checks import lake_checks
 from model_foundry.defs.prompts.assets import prompt_assets
@@ -34,7 +37,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
         resource_overrides: resources by key, put in place of the real ones; the seam for tests.
     """
     prompts, events, sessions, watch = answer_prompts_job(), record_events_job(), sessions_job(), watch_job()
-    figures, upkeep = figures_job(), upkeep_job()
+    figures, upkeep, fleet, placement = figures_job(), upkeep_job(), record_fleet_job(), placement_job()
     lake = LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label)
     return dg.Definitions(
         assets=[
@@ -43,10 +46,16 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             *event_assets(foundry.config),
             *analytics_assets(),
             *lake_assets(),
+            worker_fleet_asset(list(foundry.config.workers)),
+            placement_advice_asset(),
         ],
-        asset_checks=[*lake_checks(foundry.config), *event_checks()],
-        jobs=[prompts, events, sessions, watch, figures, upkeep],
-        sensors=[prompt_sensor_for(prompts), event_sensor_for(events)],
+        asset_checks=[
+            *lake_checks(foundry.config),
+            *event_checks(),
+            *fleet_checks(foundry.config.fleet.vram_warn_ratio),
+        ],
+        jobs=[prompts, events, sessions, watch, figures, fleet, placement, upkeep],
+        sensors=[prompt_sensor_for(prompts), event_sensor_for(events), fleet_sensor_for(fleet, prompts)],
         schedules=[
             reconciliation_for(prompts),
             event_reconciliation_for(events),
@@ -54,6 +63,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             watch_schedule(watch),
             figures_schedule(figures),
             upkeep_schedule(upkeep),
+            placement_schedule(placement),
         ],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),

@@ -33,7 +33,7 @@ from model_foundry.records import (
     Timings,
 )
 from model_foundry.text import well_formed
-from model_foundry.warehouse.engine import rows_of, run_script
+from model_foundry.warehouse.engine import Rows, rows_of, run_script
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
@@ -242,6 +242,14 @@ def put_off_jobs(
     with warehouse.writer(f"put off {len(rows)} jobs") as connection:
         connection.register("incoming", pa.Table.from_pylist(rows, schema=PUT_OFF))
         run_script(connection, sql_text("landing", "put_off_jobs"), params)
+
+
+def record_fleet(warehouse: Warehouse, rows: Rows) -> None:
+    """Records the fleet as it was found at one moment; rows as in ``fleet_snapshots``."""
+    with warehouse.writer("record the fleet") as connection:
+        table = pa.Table.from_pylist([_storable(row) for row in rows], schema=FLEET)
+        connection.register("incoming", table)
+        run_script(connection, sql_text("landing", "record_fleet"))
 
 
 def retired_up_to(warehouse: Warehouse, stream: str, stream_created: int) -> int:
@@ -487,6 +495,20 @@ OUTCOMES = pa.schema(
     ]
 )
 """The end of a job on its way in."""
+
+FLEET = pa.schema(
+    [
+        ("taken_at", _TIME),
+        *((name, _TEXT) for name in ("worker", "state", "previous_state", "reasons", "url", "api", "supports")),
+        *((name, _TEXT) for name in ("models", "loaded", "version", "gpu_name", "run_id")),
+        *((name, pa.bool_()) for name in ("in_file", "has_agent")),
+        *((name, pa.int32()) for name in ("slots", "server_slots", "slots_held", "running", "waiting", "gpu_index")),
+        *((name, pa.float64()) for name in ("generated_tokens_total", "stalled_s", "heartbeat_age_s")),
+        *((name, pa.float64()) for name in ("gpu_util_percent", "vram_used_mb", "vram_total_mb")),
+        *((name, pa.float64()) for name in ("temperature_c", "power_w")),
+    ]
+)
+"""A worker at one moment, on its way in."""
 
 PUT_OFF = pa.schema([("job_id", _TEXT), ("reason", _TEXT)])
 """Why a job waits, on its way in."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
 import shutil
 import urllib.request
@@ -16,7 +15,7 @@ from typing import Annotated
 import typer
 
 from model_foundry import __version__
-from model_foundry.cli.commands.workers import look_at_workers
+from model_foundry.cli.commands.workers import worker_rows
 from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json
 from model_foundry.config import EMBEDDED
 from model_foundry.embedded import endpoints
@@ -24,6 +23,8 @@ from model_foundry.embedded.llama import weights_path
 from model_foundry.embedded.nats import nats_server_binary
 from model_foundry.errors import FoundryError
 from model_foundry.event_inbox import lag
+from model_foundry.fleet.health import State
+from model_foundry.fleet.look import look_at_fleet
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse import invariants
@@ -210,25 +211,34 @@ def _nats(foundry: Foundry) -> Iterator[Finding]:
 
 
 def _workers(foundry: Foundry) -> Iterator[Finding]:
-    for worker in asyncio.run(look_at_workers(foundry)):
-        name = f"worker {worker['name']}"
-        if worker["state"] == "up":
-            yield Finding(
-                name, "ok", f"{worker['url']}, {worker['version'] or 'version unknown'}, {worker['slots']} slots"
-            )
-            theirs = worker.get("server_slots")
-            if theirs and theirs < worker["slots"]:
-                yield Finding(
-                    name,
-                    "warn",
-                    f"slots is {worker['slots']}, the server has {theirs}",
-                    f"set workers.{worker['name']}.slots to {theirs}; more only wait inside the server",
-                )
+    look = look_at_fleet(foundry)
+    for worker in worker_rows(foundry, look):
+        name, state = f"worker {worker['name']}", State(worker["state"])
+        version = worker["version"] or "version unknown"
+        if state.usable:
+            yield Finding(name, "ok", f"{worker['url']}, {state}, {version}, {worker['slots']} slots")
         else:
-            todo = (
-                "check its models in the configuration" if worker["missing_models"] else "start it, or correct its url"
+            yield Finding(name, "fault", f"{worker['url']}: {state}: {worker['detail']}", _TODO_BY_STATE[state])
+        theirs = worker["server_slots"]
+        if theirs and theirs < worker["slots"]:
+            yield Finding(
+                name,
+                "warn",
+                f"slots is {worker['slots']}, the server has {theirs}",
+                f"set workers.{worker['name']}.slots to {theirs}; more only wait inside the server",
             )
-            yield Finding(name, "fault", f"{worker['url']}: {worker['detail']}", todo)
+    for key, reason in look.board.roster.refused.items():
+        yield Finding(f"heartbeat {key}", "warn", reason, "correct or stop the agent that sends it")
+    if look.board.problem:
+        yield Finding("fleet", "fault", look.board.problem, "see above; without its buckets no job is answered")
+
+
+_TODO_BY_STATE = {
+    State.MISCONFIGURED: "check its models, url, api and api_key_env in the configuration",
+    State.GONE: "is its host up, and 'foundry worker' running there?",
+    State.DOWN: "start it, or correct its url",
+    State.WARMING: "wait until it has loaded its model",
+}
 
 
 def _lake(foundry: Foundry) -> Iterator[Finding]:

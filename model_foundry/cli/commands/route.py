@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from model_foundry.answering import measured_rates
 from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json, print_table
 from model_foundry.envelopes.prompts import read_prompt
 from model_foundry.errors import LakeError
+from model_foundry.fleet.look import look_at_fleet
+from model_foundry.fleet.preview import Verdict, preview
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT
+from model_foundry.placing import Placement
 from model_foundry.records import PromptEnvelope, StreamMessage
 from model_foundry.routing import decide
+from model_foundry.routing import route as route_job
 from model_foundry.runtime import Foundry
 
 
@@ -23,10 +29,11 @@ def route(
     role: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
     domain: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
     capability: Annotated[str | None, typer.Option(help="As the message's field.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="By the configuration alone; no worker is asked.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Preview: domain, candidates (model, lane, capability, workers, expected p50), and why."""
+    """Preview: domain, candidates (model, lane, capability, workers, expected p50), and which worker, and why."""
     foundry = Foundry.load(config)
     fields = {"prompt": prompt, "model": model, "role": role, "domain": domain, "capability": capability}
     message = StreamMessage("PREVIEW", 0, 0, PROMPT_SUBJECT, datetime.now(UTC), (), json.dumps(fields).encode())
@@ -46,6 +53,9 @@ def route(
         }
         for candidate in decision.candidates
     ]
+    verdicts: list[Verdict] = []
+    if not offline and decision.error_kind is None:
+        verdicts = _verdicts(foundry, envelope)
     if as_json:
         print_json(
             {
@@ -57,6 +67,7 @@ def route(
                 "reason": decision.reason,
                 "error_kind": decision.error_kind,
                 "candidates": candidates,
+                "workers": [asdict(verdict) for verdict in verdicts],
             }
         )
     else:
@@ -77,7 +88,30 @@ def route(
                 for c in candidates
             ]
             print_table("", ["", "model", "lane", "workers", "expected p50 s"], rows)
+        if verdicts:
+            seen = [
+                ("→" if v.takes else "", v.worker, v.state, f"{v.slots_held}/{v.slots}", v.expected_s, v.why)
+                for v in verdicts
+            ]
+            note = "" if any(v.takes for v in verdicts) else "No worker can take it now: it would wait."
+            print_table(
+                f"Workers for {decision.model} now",
+                ["", "worker", "state", "slots", "ends in s", "why"],
+                seen,
+                note=note,
+            )
     raise typer.Exit(1 if decision.error_kind else 0)
+
+
+def _verdicts(foundry: Foundry, envelope: PromptEnvelope) -> list[Verdict]:
+    """What each worker of the fleet, as it is now, would say to it."""
+    try:
+        rates = measured_rates(foundry)
+    except LakeError:
+        rates = {}
+    look = look_at_fleet(foundry)
+    job = route_job(look.board.roster.config, envelope)
+    return preview(look, Placement(foundry, look.board.roster, rates).item(job), rates)
 
 
 def expected_p50(foundry: Foundry) -> dict[tuple[str, str], float]:

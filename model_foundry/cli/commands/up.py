@@ -5,15 +5,26 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
+from typing import Annotated
 
+import typer
+
+from model_foundry import config as configuration
 from model_foundry.cli.output import ConfigOption, console
 from model_foundry.embedded import endpoints
 from model_foundry.embedded.supervisor import Supervisor
-from model_foundry.runtime import Foundry
+from model_foundry.runtime import Foundry, switch_profile
 
 
-def up(config: ConfigOption = None) -> None:
+def up(
+    profile: Annotated[
+        str | None, typer.Option(help="Switch to this profile, as 'foundry profile' does [default: as it was].")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
     """Start everything, keep it running; Ctrl-C or SIGTERM stops it cleanly."""
+    if profile is not None:
+        switch_profile(configuration.load(config), profile)
     foundry = Foundry.load(config)
     with stop_on_signals(), Supervisor(foundry, console.print).running() as stack:
         announce(foundry, stack)
@@ -29,6 +40,9 @@ def announce(foundry: Foundry, stack: Supervisor) -> None:
     console.print(f"  NATS    {endpoints.nats_url(foundry.config)}")
     console.print(f"  data    {foundry.config.data_dir}")
     console.print(f"  logs    {stack.log_dir}", soft_wrap=True)
+    if foundry.config.profile:
+        off = [role for role in foundry.config.roles if role not in foundry.config.active_roles]
+        console.print(f"  profile {foundry.config.profile}" + (f", off: {', '.join(off)}" if off else ""))
     console.print("Publish to prompts.submit, or run: foundry submit 'What is a partition?' --wait")
     console.print("Ctrl-C stops everything.")
 

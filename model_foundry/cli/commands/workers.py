@@ -1,70 +1,86 @@
-"""``foundry workers``: who is there, and what they can do."""
+"""``foundry workers``: who is there, what they can do, and how they are."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import httpx
 import typer
+from rich.text import Text
 
-from model_foundry.cli.output import ConfigOption, JsonOption, print_json, print_table
-from model_foundry.errors import ConfigError
-from model_foundry.inference.client import new_client
-from model_foundry.inference.probe import probe
+from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json, print_table
+from model_foundry.fleet.health import State, missing_models
+from model_foundry.fleet.look import FleetLook, look_at_fleet
 from model_foundry.runtime import Foundry
 
-PROBE_TIMEOUT_S = 5.0
+MB_A_GB = 1024
+_STYLES = {State.HEALTHY: "green", State.BUSY: "green", State.DEGRADED: "yellow", State.WARMING: "yellow"}
 
 
 def workers(as_json: JsonOption = False, config: ConfigOption = None) -> None:
-    """Who is there, what they support, models, slots. Asks each worker now; exit 1 when one does not answer."""
-    found = asyncio.run(look_at_workers(Foundry.load(config)))
+    """Who is there, what they support, models, slots, GPU memory, last seen. Exit 1 when one can't be used."""
+    foundry = Foundry.load(config)
+    look = look_at_fleet(foundry)
+    rows = worker_rows(foundry, look)
     if as_json:
-        print_json(found)
+        print_json(rows)
     else:
-        rows = [(w["name"], w["state"], w["api"], w["supports"], w["slots"], w["models"] or w["detail"]) for w in found]
-        notes = [f"{w['name']}: {w['stand_in']}" for w in found if w["stand_in"]]
-        notes += [f"{w['name']}: {w['detail']}" for w in found if w["state"] != "up" and w["models"]]
-        print_table("", ["worker", "state", "api", "supports", "slots", "models"], rows, note="\n".join(notes))
-    raise typer.Exit(0 if all(w["state"] == "up" for w in found) else 1)
+        columns = ["worker", "state", "supports", "slots", "VRAM GB", "seen", "models"]
+        print_table("", columns, [_cells(row) for row in rows])
+        for row in rows:
+            for reason in row["reasons"] if row["state"] != State.BUSY else []:
+                console.print(Text(f"{row['name']}: {reason}", style=_STYLES.get(State(row["state"]), "red")))
+            for note in [row["stand_in"], *row["notes"]]:
+                if note:
+                    console.print(Text(f"{row['name']}: {note}", style="dim"))
+        for key, reason in look.board.roster.refused.items():
+            console.print(Text(f"heartbeat {key} is not in the fleet: {reason}", style="yellow"))
+        if look.board.problem:
+            console.print(Text(f"heartbeats and slots in use are unknown: {look.board.problem}", style="yellow"))
+    raise typer.Exit(0 if all(State(row["state"]).usable for row in rows) else 1)
 
 
-async def look_at_workers(foundry: Foundry) -> list[dict[str, Any]]:
-    """One object a worker, asked now, all at once."""
-    async with new_client() as client:
-        return list(await asyncio.gather(*(_look_at(foundry, client, name) for name in foundry.config.workers)))
+def worker_rows(foundry: Foundry, look: FleetLook) -> list[dict[str, Any]]:
+    """One object a worker."""
+    return [_row(foundry, look, name) for name in look.seen]
 
 
-async def _look_at(foundry: Foundry, client: httpx.AsyncClient, name: str) -> dict[str, Any]:
-    worker = foundry.config.workers[name]
-    row: dict[str, Any] = {
+def _row(foundry: Foundry, look: FleetLook, name: str) -> dict[str, Any]:
+    seen = look.seen[name]
+    member, probe = seen.facts.member, seen.facts.probe
+    worker, beat = member.config, member.beat
+    effective = look.board.roster.config
+    ours = list(worker.models) if worker.models else [m for m in effective.models if effective.serves(name, m)]
+    return {
         "name": name,
-        "url": worker.url,
+        "url": seen.url or worker.url,
         "api": worker.api,
         "supports": worker.supports,
         "slots": worker.slots,
-        "models": list(worker.models)
-        if worker.models
-        else [m for m in foundry.config.models if foundry.config.serves(name, m)],
+        "slots_held": None if look.board.problem else seen.facts.held,
+        "models": ours,
+        "state": seen.health.state,
+        "reasons": list(seen.health.reasons),
+        "detail": "; ".join(seen.health.reasons) or "ok",
+        "in_file": member.in_file,
+        "heartbeat_age_s": member.beat_age_s,
+        "gpu": beat.gpu.model_dump() if beat and beat.gpu else None,
+        "version": (probe.version if probe else None) or (beat.version if beat else None),
+        "server_models": probe.models if probe else [],
+        "server_slots": probe.slots if probe else None,
+        "loaded": probe.loaded if probe else [],
+        "running": probe.running if probe else None,
+        "waiting": probe.waiting if probe else None,
+        "missing_models": missing_models(member, probe),
         "stand_in": worker.stand_in,
+        "notes": list(member.notes),
     }
-    try:
-        target = foundry.worker_target(name)
-    except ConfigError as error:
-        return row | {"state": "down", "detail": str(error), "version": None, "server_models": [], "missing_models": []}
-    result = await probe(client, target, PROBE_TIMEOUT_S)
-    served = list((worker.models or {m: m for m in row["models"]}).values())
-    missing = [m for m in served if result.ok and m not in result.models and f"{m}:latest" not in result.models]
-    detail = result.detail
-    if missing:
-        detail = f"the server does not list {', '.join(missing)}; it has {', '.join(result.models) or 'no model'}"
-    return row | {
-        "url": target.url,
-        "state": "down" if not result.reachable else ("up" if result.ok and not missing else "misconfigured"),
-        "detail": detail,
-        "version": result.version,
-        "server_models": result.models,
-        "server_slots": result.slots,
-        "missing_models": missing,
-    }
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    gpu = row["gpu"] or {}
+    used, total = gpu.get("vram_used_mb"), gpu.get("vram_total_mb")
+    vram = None if total is None else f"{'?' if used is None else f'{used / MB_A_GB:.1f}'}/{total / MB_A_GB:.1f}"
+    age_s = row["heartbeat_age_s"]
+    seen = ("answers" if State(row["state"]).usable else "–") if age_s is None else f"{age_s:.0f} s ago"
+    slots = row["slots"] if row["slots_held"] is None else f"{row['slots_held']}/{row['slots']}"
+    return [row["name"], row["state"], row["supports"], slots, vram, seen, row["models"]]
