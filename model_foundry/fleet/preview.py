@@ -63,7 +63,7 @@ def preview(look: FleetLook, item: WorkItem, rates: Mapping[tuple[str, str], Rat
         elif not seen.health.state.usable:
             why = f"{seen.health.state}: {seen.health.reasons[0]}"
         elif name == chosen:
-            why = _why_chosen(item, name, ends)
+            why = _why_chosen(item, name, ends, len([w for w in item.workers if w in fleet]))
         else:
             why = _why_not(seen.facts.held, worker.slots, ends.get(name), ends.get(chosen or ""), item, name)
         verdicts.append(
@@ -79,15 +79,14 @@ def _loaded(look: FleetLook, name: str) -> str | None:
     return loaded[0] if len(loaded) == 1 else None
 
 
-def _why_chosen(item: WorkItem, name: str, ends: Mapping[str, float | None]) -> str:
+def _why_chosen(item: WorkItem, name: str, ends: Mapping[str, float | None], ready: int) -> str:
     if item.first == name:
         return f"role {item.job.role} asks for it first"
-    if len(item.workers) == 1:
-        return "the only one that can"
-    known = [end for end in ends.values() if end is not None]
-    if ends.get(name) is None or len(known) < 2:
-        return "free, and its order in the configuration comes first" if len(known) < 1 else "free; never measured yet"
-    return "expected to end it first"
+    if ready == 1:
+        return "the only one that can" if len(item.workers) == 1 else "the only one that can be used now"
+    if ends.get(name) is not None:
+        return "expected to end it first"
+    return "never measured yet" if any(end is not None for end in ends.values()) else "comes first in the configuration"
 
 
 def _why_not(held: int, slots: int, end: float | None, best: float | None, item: WorkItem, name: str) -> str:
