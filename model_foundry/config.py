@@ -29,9 +29,11 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
+from model_foundry.envelopes.payloads import REQUIRED_FIELDS
 from model_foundry.errors import ConfigError
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT, RESULTS_PREFIX, subject_matches
 from model_foundry.records import EVENTS_LANE, UNROUTABLE_LANE
@@ -49,7 +51,7 @@ DEMO_FOLDER = "foundry-demo"
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 """A lane, worker, role, profile or domain: letters, digits, dot, underscore, hyphen. Fit for a partition key."""
 
-RetainedTable = Literal["jobs", "completions", "events", "rejects"]
+RetainedTable = Literal["jobs", "completions", "events", "rejects", "fleet_snapshots"]
 """Tables whose rows can be let go of after a while."""
 
 ModelName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=256)]
@@ -277,12 +279,22 @@ class EventsConfig(_Section):
         description="a subject that is still accepted: the name under which it is recorded",
     )
     redact: list[str] = Field(
-        default_factory=list, description="names of fields, at any depth, whose values are not kept"
+        default_factory=list, description="names of fields, at any depth, whose values are not kept; no needed ones"
     )
     max_lag_s: float = Field(120, gt=0, description="an event that has not landed for longer makes a check warn")
     quiet_after_s: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict, description="by subject: a longer silence makes a check warn; others by their own pace"
     )
+
+    @field_validator("redact")
+    @classmethod
+    def _typed_rows_stay_whole(cls, value: list[str]) -> list[str]:
+        """The typed tables are told from what is kept: a row without its id, or its tool, would be nobody's."""
+        needed = [name for name in value if name in REQUIRED_FIELDS]
+        if needed:
+            found, never = ", ".join(map(repr, needed)), ", ".join(sorted(REQUIRED_FIELDS))
+            raise ValueError(f"{found} can't be left out of typed payloads; allowed: any name but {never}")
+        return value
 
 
 class ObjectStorageConfig(_Section):

@@ -78,6 +78,10 @@ def test_a_worker_without_models_serves_every_model_of_its_lanes_and_a_list_serv
         ({"wrkers": {}}, ["wrkers", "no such key", "workers"]),
         ({"lake": {"catalog": "oracle"}}, ["lake", "'oracle'", "'sqlite'"]),
         (
+            {"events": {"redact": ["content", "node_id", "from"]}},
+            ["events.redact: 'node_id', 'from'", "any name but call_id"],
+        ),
+        (
             {"streams": {"results": {"name": "R", "subjects": ["out.>"]}}},
             ["streams.results.subjects", "out.>", "one that takes results.a"],
         ),

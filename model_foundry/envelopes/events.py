@@ -16,13 +16,19 @@ event's attributes are headers named ``ce-<attribute>`` with percent-encoded val
   type it must be JSON.
 - ``datacontenttype``, ``dataschema``, the CloudEvents attribute ``subject`` and extensions are kept in ``extra``.
 - The correlation is ``correlationid``, else the ``Correlation-Id`` header, else the trace id of ``traceparent``.
-- A percent-encoding that is none is kept as it was sent.
+- A percent-encoding that is none is kept as it was sent. One attribute in two headers is a reject, as a key that stands
+  twice is.
+- ``data_base64`` with a JSON content type is that JSON when it can be read as such.
+- ``null`` as data is no data, in either mode.
+
+Headers that none of this reads are kept in ``extra`` under ``headers``, unless they are NATS's own.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,12 +43,15 @@ from model_foundry.envelopes.fields import (
     as_text,
     checked_size,
     default_id,
+    given_id,
     header,
     id_of,
     json_type,
     shown,
     storable,
     time_of,
+    without_nul,
+    wrong_type,
 )
 from model_foundry.envelopes.payloads import payload_type
 from model_foundry.records import Event, Reject, StreamMessage
@@ -53,6 +62,9 @@ REPLAY_HEADER = "Foundry-Replay-Of"
 CLOCK_TOLERANCE = timedelta(seconds=5)
 """Clocks of two machines may differ by so much before a time is called one of the future."""
 SPEC_VERSION = "1.0"
+READ_HEADERS = frozenset({"nats-msg-id", "correlation-id", "content-type", "traceparent", REPLAY_HEADER.lower()})
+TEXTS_IN_TEXTS = 2
+"""JSON in a text, in JSON in a text, is looked through for what to redact; what stands deeper is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,8 @@ class EventReading:
     Attributes:
         max_message_bytes: a longer body is a reject, unread.
         former_subjects: a subject that is still accepted -> its name today.
-        redact: names of fields, at any depth, whose values are not kept.
+        redact: names of fields, at any depth, whose values are not kept. With any, a payload that is one text is not
+            kept either: it may hold them, and nobody could tell.
         role_kinds: a configured role -> orchestrator, worker or translator.
     """
 
@@ -104,10 +117,30 @@ class _Envelope:
     encoding: str | None
     extra: dict[str, Any]
     traceparent: str | None
+    headers: dict[str, Any] = field(default_factory=dict)
 
 
 def _envelope(message: StreamMessage) -> _Envelope:
-    headers = {name.lower(): value for name, value in reversed(message.headers)} if message.headers else {}
+    if not message.headers:
+        return _said(message, {})
+    headers = {name.lower(): value for name, value in reversed(message.headers)}
+    said = _said(message, headers)
+    if headers.keys() - READ_HEADERS:
+        said.headers = _other_headers(message, "ce-" if said.kind == "cloudevents_binary" else "nats-")
+    return said
+
+
+def _other_headers(message: StreamMessage, attributes: str) -> dict[str, Any]:
+    """The headers that nothing else reads, by name in lower case; all values of one that was sent several times."""
+    found: dict[str, list[str]] = {}
+    for name, value in message.headers:
+        known = storable(name.lower())
+        if known not in READ_HEADERS and not known.startswith(("nats-", attributes)):
+            found.setdefault(known, []).append(storable(value))
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+
+
+def _said(message: StreamMessage, headers: Mapping[str, str]) -> _Envelope:
     media_type = _media_type(headers.get("content-type"))
     if media_type.startswith("application/cloudevents-batch"):
         raise UnreadableError("a batch of CloudEvents; send one event a message")
@@ -142,7 +175,8 @@ def _own(message: StreamMessage, body: dict[str, Any]) -> _Envelope:
     payload = given.get("payload")
     return _Envelope(
         kind="own",
-        event_id=id_of("event_id", given.get("event_id")) or id_of("Nats-Msg-Id", header(message, "Nats-Msg-Id")),
+        event_id=given_id(message, "event_id", given.get("event_id"))
+        or given_id(message, "Nats-Msg-Id", header(message, "Nats-Msg-Id")),
         source=id_of("source", given.get("source")),
         type=None,
         correlation_id=id_of("correlation_id", given.get("correlation_id")) or _correlation_header(message),
@@ -162,20 +196,37 @@ def _structured(message: StreamMessage, body: dict[str, Any]) -> _Envelope:
     data, encoded = body.get("data"), body.get("data_base64")
     if data is not None and encoded is not None:
         raise UnreadableError("both data and data_base64 are given; allowed: one of them")
-    if encoded is not None:
-        try:
-            base64.b64decode(as_text("data_base64", encoded), validate=True)
-        except (binascii.Error, ValueError):
-            raise UnreadableError("data_base64 is no base64") from None
-        return _cloud_event(message, "cloudevents_structured", attributes, encoded, "base64")
     content_type = attributes.get("datacontenttype")
-    is_text = isinstance(data, str) and isinstance(content_type, str) and not _is_json(_media_type(content_type))
-    encoding = None if data is None else "text" if is_text else "json"
-    return _cloud_event(message, "cloudevents_structured", attributes, data, encoding)
+    media_type = _media_type(content_type) if isinstance(content_type, str) else None
+    encoding = "json"
+    if encoded is not None:
+        data, encoding = _of_base64(encoded, media_type)
+    elif isinstance(data, str) and media_type is not None and not _is_json(media_type):
+        encoding = "text"
+    return _cloud_event(message, "cloudevents_structured", attributes, data, None if data is None else encoding)
+
+
+def _of_base64(encoded: Any, media_type: str | None) -> tuple[Any, str]:
+    """What ``data_base64`` holds: JSON when it is said to be and is, else the base64 as it came."""
+    try:
+        data = base64.b64decode(as_text("data_base64", encoded), validate=True)
+    except (binascii.Error, ValueError):
+        raise UnreadableError("data_base64 is no base64") from None
+    if media_type is not None and _is_json(media_type):
+        with contextlib.suppress(NotJson):
+            return loads(data), "json"
+    return encoded, "base64"
 
 
 def _binary(message: StreamMessage, headers: Mapping[str, str]) -> _Envelope:
-    attributes = {name[3:]: _decoded(value) for name, value in headers.items() if name.startswith("ce-") and name[3:]}
+    attributes: dict[str, Any] = {}
+    for name, value in message.headers:
+        attribute = storable(name[3:].lower())
+        if not attribute or name[:3].lower() != "ce-":
+            continue
+        if attribute in attributes:
+            raise UnreadableError(f"header {shown('ce-' + attribute)} stands twice")
+        attributes[attribute] = _decoded(value)
     if "content-type" in headers:
         attributes.setdefault("datacontenttype", storable(headers["content-type"]))
     if "traceparent" in headers:
@@ -188,13 +239,13 @@ def _data(data: bytes, media_type: str) -> tuple[Any, str | None]:
     """A binary event's data, and how it is kept."""
     if not data:
         return None, None
-    if _is_json(media_type):
-        return loads(data), "json"
-    if not media_type:
+    if not media_type or _is_json(media_type):
         try:
-            return loads(data), "json"
+            value = loads(data)
+            return value, None if value is None else "json"
         except NotJson:
-            pass
+            if media_type:
+                raise
     try:
         return data.decode("utf-8"), "text"
     except UnicodeDecodeError:
@@ -209,9 +260,11 @@ def _cloud_event(
         return None if value is None else id_of(name, as_text(name, value))
 
     version = attributes.pop("specversion", None)
+    if not isinstance(version, str):
+        raise wrong_type("specversion", version, f"'{SPEC_VERSION}'")
     if version != SPEC_VERSION:
-        raise UnreadableError(f"specversion is {shown(str(version))}; allowed: '{SPEC_VERSION}'")
-    event_id, source, type_ = taken("id"), taken("source"), taken("type")
+        raise UnreadableError(f"specversion is {shown(version)}; allowed: '{SPEC_VERSION}'")
+    event_id, source, type_ = given_id(message, "id", taken("id")), taken("source"), taken("type")
     missing = [name for name, value in (("id", event_id), ("source", source), ("type", type_)) if not value]
     if missing:
         raise UnreadableError(f"a CloudEvent without {', '.join(missing)}; all of id, source and type are needed")
@@ -279,21 +332,21 @@ def _event(message: StreamMessage, said: _Envelope, reading: EventReading) -> Ev
         if ahead > CLOCK_TOLERANCE:
             notes.append(f"{said.time_name} is {ahead.total_seconds():.0f} s later than the stream took the message")
         happened_at = min(occurred_at, message.published_at)
-    received = storable(message.subject)
+    received = without_nul("subject", storable(message.subject))
     subject = reading.former_subjects.get(received, received)
     type_, problem = payload_type(subject, said.payload)
     event_id = said.event_id or default_id(message)
     payload, extra, encoding = canonical(said.payload), canonical(said.extra), said.encoding
     said_all = "\0".join((subject, said.type or "", said.correlation_id or "", said.time or "", payload, extra))
+    if encoding in ("text", "base64"):  # else a text and a base64 of the same letters were the same
+        said_all = f"{said_all}\0{encoding}"
     derived = _derived(type_, said.payload, reading.role_kinds) if type_ else "{}"
     if reading.redact:
-        gone: set[str] = set()
-        name = "payload" if said.kind == "own" else "data"
-        kept = _redacted({name: said.payload}, reading.redact, gone)[name]
+        kept, more = _without(reading.redact, said, notes)
         encoding = None if kept is None else encoding
-        payload, extra = canonical(kept), canonical(_redacted(said.extra, reading.redact, gone))
-        if gone:
-            notes.append(f"redacted: {', '.join(sorted(gone))}")
+        payload, extra = canonical(kept), canonical(more)
+    elif said.headers:
+        extra = canonical(_with_headers(said.extra, said.headers))
     return Event(
         message=message,
         event_key=sha256(f"{said.source or ''}\0{event_id}".encode()).hexdigest()[:32],
@@ -328,11 +381,60 @@ def _derived(type_: str, payload: dict[str, Any], role_kinds: Mapping[str, str])
     return "{}"
 
 
-def _redacted(value: Any, names: frozenset[str], gone: set[str]) -> Any:
+def _with_headers(extra: dict[str, Any], headers: dict[str, Any]) -> dict[str, Any]:
+    """Unknown fields and headers; the headers step aside for a field of the same name."""
+    return extra | {"headers" if "headers" not in extra else "message_headers": headers}
+
+
+# -- redaction -----------------------------------------------------------------------------------------------------
+
+
+def _without(names: frozenset[str], said: _Envelope, notes: list[str]) -> tuple[Any, dict[str, Any]]:
+    """The payload, and the unknown fields and headers, without what stands under these names."""
+    gone: set[str] = set()
+    in_headers = names | {name.lower() for name in names}  # a header's name has no case
+    extra = _redacted(said.extra, in_headers if said.kind == "cloudevents_binary" else names, gone)
+    if said.headers:
+        extra = _with_headers(extra, _redacted(said.headers, in_headers, gone))
+    name = "payload" if said.kind == "own" else "data"
+    kept = said.payload
+    if isinstance(kept, str) and name not in names:
+        kept = None
+        notes.append("payload not kept: it can't be redacted")
+    kept = _redacted({name: kept}, names, gone)[name]
+    if gone:
+        notes.append(f"redacted: {', '.join(sorted(gone))}")
+    return kept, extra
+
+
+def _redacted(value: Any, names: frozenset[str], gone: set[str], texts: int = 0) -> Any:
     """The value without what stands under these names; ``gone`` gathers the names that were there."""
+    if isinstance(value, str):
+        return _redacted_text(value, names, gone, texts)
     if isinstance(value, list):
-        return [_redacted(item, names, gone) for item in value]
+        return [_redacted(item, names, gone, texts) for item in value]
     if not isinstance(value, dict):
         return value
     gone |= {name for name in value.keys() & names if value[name] is not None}
-    return {name: None if name in names else _redacted(item, names, gone) for name, item in value.items()}
+    return {name: None if name in names else _redacted(item, names, gone, texts) for name, item in value.items()}
+
+
+def _redacted_text(text: str, names: frozenset[str], gone: set[str], texts: int) -> str | None:
+    """A text as it is, unless it is JSON itself: then without what stands in it under these names."""
+    first = text.lstrip(" \t\r\n\ufeff")[:1]
+    if not first or first not in '{["':
+        return text
+    try:
+        value = loads(text.encode())
+    except NotJson:  # several in a row, say; a quoted word is no JSON, and stays
+        unsafe = first != '"' and ("\\u" in text or any(name in text for name in names))
+    else:
+        found: set[str] = set()
+        unsafe = texts == TEXTS_IN_TEXTS
+        kept = None if unsafe else _redacted(value, names, found, texts + 1)
+        gone |= found
+        if found:
+            return canonical(kept)
+    if unsafe:
+        gone.add("a text like JSON")
+    return None if unsafe else text

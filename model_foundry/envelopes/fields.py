@@ -88,14 +88,32 @@ def checked_size(message: StreamMessage, max_message_bytes: int) -> bytes:
 
 def header(message: StreamMessage, name: str) -> str | None:
     """The first header of that name, in any case of letters."""
-    return next((storable(value) for key, value in message.headers if key.lower() == name.lower()), None)
+    found = next((value for key, value in message.headers if key.lower() == name.lower()), None)
+    return None if found is None else without_nul(name, storable(found))
+
+
+def without_nul(name: str, text: str) -> str:
+    """The text. The lake cuts what it looks for at a NUL, and would find another's rows, or none."""
+    if "\0" in text:
+        raise UnreadableError(f"{name} holds a NUL character, which no id or name may")
+    return text
 
 
 def id_of(name: str, value: str | None) -> str | None:
-    """The id as it is; None when absent or empty."""
-    if value and len(value.encode()) > MAX_ID_BYTES:
+    """The id or name as it is; None when absent or empty."""
+    if value and len(without_nul(name, value).encode()) > MAX_ID_BYTES:
         raise UnreadableError(f"{name} has {len(value.encode())} bytes; at most {MAX_ID_BYTES} are read")
     return value or None
+
+
+def given_id(message: StreamMessage, name: str, value: str | None) -> str | None:
+    """The id that a message brings, which may not be the default id of another: that one would be its duplicate."""
+    found = id_of(name, value)
+    if found and found.startswith(f"{message.stream}-") and found != default_id(message):
+        created, dash, seq = found[len(message.stream) + 1 :].partition("-")
+        if dash and created.isdecimal() and seq.isdecimal():
+            raise UnreadableError(f"{name} {shown(found)} is what another message of the stream is called by default")
+    return found
 
 
 def default_id(message: StreamMessage) -> str:

@@ -18,6 +18,11 @@ from pydantic_core import ErrorDetails
 Whole = Annotated[int, BeforeValidator(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v)]
 """A whole number, which JSON may write ``12`` or ``12.0``."""
 
+Count = Annotated[Whole, Field(ge=0, le=2**53)]
+"""No more than a double counts one by one: one huge number would break the sums of everybody's."""
+Milliseconds = Annotated[float, Field(ge=0, le=1e12)]
+"""Up to some thirty years, for the same reason."""
+
 
 class _Payload(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
@@ -29,7 +34,7 @@ class ChatTurn(_Payload):
     task: str
     role: str
     content: str | None = None
-    tokens: Whole | None = Field(None, ge=0)
+    tokens: Count | None = None
 
 
 class ToolCall(_Payload):
@@ -38,7 +43,7 @@ class ToolCall(_Payload):
     call_id: str
     task: str
     tool: str
-    duration_ms: float = Field(ge=0)
+    duration_ms: Milliseconds
     ok: bool
     arguments: Any = None
     arguments_digest: str | None = None
@@ -48,8 +53,8 @@ class Search(_Payload):
     """One search of the notes."""
 
     query: str | None = None
-    hits: Whole = Field(ge=0)
-    latency_ms: float = Field(ge=0)
+    hits: Count
+    latency_ms: Milliseconds
 
 
 class FlowNode(_Payload):
@@ -83,13 +88,18 @@ _MODELS: Mapping[str, TypeAdapter[Any]] = {
     "obsidian.semantic_search": TypeAdapter(Search),
     "llm.flow.lineage": TypeAdapter(FlowElement),
 }
-_NAMES: Mapping[type, str] = {
+_NAMES: Mapping[type[_Payload], str] = {
     ChatTurn: "chat_turn",
     ToolCall: "tool_call",
     Search: "search",
     FlowNode: "flow_node",
     FlowEdge: "flow_edge",
 }
+
+REQUIRED_FIELDS = frozenset(
+    field.alias or name for model in _NAMES for name, field in model.model_fields.items() if field.is_required()
+)
+"""Without one of them a payload has no typed row."""
 
 
 def payload_type(subject: str, payload: Any) -> tuple[str | None, str | None]:

@@ -31,12 +31,14 @@ from model_foundry.envelopes.fields import (
     as_whole_number,
     checked_size,
     default_id,
+    given_id,
     header,
     id_of,
     json_type,
     shown,
     storable,
     time_of,
+    without_nul,
     wrong_type,
 )
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT
@@ -78,7 +80,9 @@ def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Re
         name: read(name, body[name]) for name, read in _FIELDS.items() if body.get(name) is not None
     }
 
-    job_id = id_of("job_id", given.get("job_id")) or id_of("Nats-Msg-Id", header(message, "Nats-Msg-Id"))
+    job_id = given_id(message, "job_id", given.get("job_id")) or given_id(
+        message, "Nats-Msg-Id", header(message, "Nats-Msg-Id")
+    )
     correlation_id = id_of("correlation_id", given.get("correlation_id")) or id_of(
         "Correlation-Id", header(message, "Correlation-Id")
     )
@@ -126,7 +130,7 @@ def _domain_of_subject(subject: str) -> str | None:
     domain = subject.removeprefix(PROMPT_SUBJECT + ".")
     if domain == subject or not domain or "." in domain:
         raise UnreadableError(f"subject {shown(subject)}; prompts are {PROMPT_SUBJECT} and {PROMPT_SUBJECT}.<domain>")
-    return storable(domain)
+    return without_nul("subject", storable(domain))
 
 
 # -- fields by type: each reader gives the value back, or says what it found and what is allowed --------------------

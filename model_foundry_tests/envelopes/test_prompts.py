@@ -87,6 +87,26 @@ def test_a_full_prompt_is_read_field_by_field() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["job_id", "correlation_id", "domain", "model", "role", "capability", "reply_to"])
+def test_a_nul_in_an_id_or_a_name_is_a_reject(name: str) -> None:
+    assert f"{name} holds a NUL character" in reason({"prompt": "hi", name: "a\0b"})
+
+
+def test_a_nul_in_a_subject_or_a_header_is_a_reject() -> None:
+    assert "subject holds a NUL character" in reason(subject="prompts.submit.a\0b")
+    for name in ("Nats-Msg-Id", "Correlation-Id", "traceparent"):
+        assert f"{name} holds a NUL character" in reason(headers=((name, "a\0b"),))
+    assert read({"prompt": "a\0b"}).prompt == "a\0b"
+
+
+def test_no_prompt_may_take_the_default_id_of_another() -> None:
+    told = "is what another message of the stream is called by default"
+    assert told in reason({"prompt": "hi", "job_id": "PROMPTS-1700000000-8"})
+    assert told in reason(headers=(("Nats-Msg-Id", "PROMPTS-1-1"),))
+    for job_id in ("PROMPTS-1700000000-7", "PROMPTS-a-1", "EVENTS-1-1"):
+        assert read({"prompt": "hi", "job_id": job_id}).job_id == job_id
+
+
 def test_null_equals_absent_for_every_known_field() -> None:
     names = "messages job_id correlation_id domain model role capability params priority deadline reply_to metadata"
     envelope = read({"prompt": "hi"} | dict.fromkeys(names.split()))

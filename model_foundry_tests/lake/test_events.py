@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model_foundry.records import Event, Reject
+from model_foundry.event_inbox import record_of_day
+from model_foundry.records import EVENTS_LANE, Event, Reject
 from model_foundry.sessions import flow_of, flows_of_day, gone_quiet, sessions_of_day
+from model_foundry.warehouse import landing
 from model_foundry.warehouse.invariants import examine
 from model_foundry.warehouse.lake import Warehouse
+from model_foundry.warehouse.landing import IngestRange, incoming_events
+from model_foundry.warehouse.sql_files import sql_files
 from model_foundry_tests.builders import NOW, a_message
 from model_foundry_tests.lake.rows import CREATED, TODAY, a_job, an_attempt, an_event, finish, land, land_events
 
@@ -94,6 +99,50 @@ def test_payloads_become_typed_rows_and_the_rest_is_listed(lake: Warehouse) -> N
     ]
 
 
+def typed_before_there_were_bounds(event: Event) -> Event:
+    """As an event may have landed: once every number that JSON can write was a count."""
+    name = {"llm.tool_call": "tool_call", "llm.chat.persist": "chat_turn", "obsidian.semantic_search": "search"}
+    return replace(event, payload_type=name[event.subject], payload_problem=None)
+
+
+@pytest.mark.parametrize("huge", [10**19, 10**300, 9.9e307])
+def test_a_huge_number_breaks_no_view(sqlite_lake: Warehouse, huge: float) -> None:
+    call = {"call_id": "c", "task": "t1", "tool": "grep", "duration_ms": huge, "ok": True}
+    turn = {"task": "t1", "role": "user", "tokens": huge}
+    search = {"hits": huge, "latency_ms": huge}
+    payloads = [("llm.tool_call", call), ("llm.chat.persist", turn), ("obsidian.semantic_search", search)]
+    events = [
+        an_event(seq, payload, subject=subject, source="ann")
+        for seq, (subject, payload) in enumerate(payloads * 3, start=500)
+    ]
+    assert {event.payload_type for event in events} == {None}
+    story = Story().node("ann", "agent").node("t1", agent="ann").call("ann", "t1", "grep").turn("ann", tokens=2**53)
+    story.told(sqlite_lake)
+    land_events(sqlite_lake, *map(typed_before_there_were_bounds, events))
+    for view in sql_files("views"):
+        sqlite_lake.rows(f"from {view.stem}")
+    [row] = sqlite_lake.rows("select tool_calls, tool_s, chat_turns, tokens from flow_agents")
+    assert tuple(row.values()) == (4, 0.5, 4, 2**53)
+    assert sqlite_lake.rows("select distinct hits, latency_ms from searches") == [{"hits": None, "latency_ms": None}]
+
+
+def test_more_tokens_than_a_column_holds_are_as_many_as_it_holds(sqlite_lake: Warehouse) -> None:
+    story = Story().node("ann", "agent")
+    for _ in range(1025):
+        story.turn("ann", tokens=2**53)
+    story.told(sqlite_lake)
+    assert sqlite_lake.rows("select tokens from flow_agents") == [{"tokens": 2**63 - 1}]
+
+
+def test_a_duplicate_of_another_day_counts_under_its_events_subject(sqlite_lake: Warehouse) -> None:
+    first = an_event(1, subject="knowledge.tool_call", event_id="e", published_at=NOW - timedelta(days=1))
+    yesterday = IngestRange("EVENTS", CREATED, EVENTS_LANE, TODAY - timedelta(days=1), 1, 1)
+    landing.land(sqlite_lake, incoming_events([first], [], range_=yesterday, run_id="run-0", config_digest="digest"))
+    land_events(sqlite_lake, an_event(2, subject="knowledge.tool_call", event_id="e"))
+    [row] = record_of_day(sqlite_lake, TODAY).by_subject
+    assert (row.subject, row.messages, row.duplicates) == ("llm.tool_call", 1, 1)
+
+
 # -- the flow ------------------------------------------------------------------------------------------------------
 
 
@@ -131,6 +180,10 @@ class Story:
         edge_id = f"{from_id} {relation} {to_id}"
         payload = {"kind": "edge", "edge_id": edge_id, "from": from_id, "to": to_id, "relation": relation}
         self._add(payload, FLOW, None)
+        return self
+
+    def turn(self, agent: str, **more: Any) -> Story:
+        self._add({"task": "t1", "role": "assistant", **more}, "llm.chat.persist", None, agent)
         return self
 
     def call(self, agent: str, task: str, tool: str) -> Story:
@@ -186,6 +239,72 @@ def test_an_agent_whose_events_come_under_several_names_is_one_row(sqlite_lake: 
     assert row == {"agent_id": "w1", "tasks": 1, "tool_calls": 4, "tool_s": 2}
 
 
+def test_a_name_that_two_agents_share_counts_for_one_of_them(sqlite_lake: Warehouse) -> None:
+    story = Story().node("w1", "agent", agent="ann").node("w2", "agent", agent="ann", name="w1")
+    story.node("w3", "agent", name="ann").node("t1", agent="ann").node("t2", agent="w1").call("ann", "t1", "grep")
+    story.call("w1", "t2", "grep").call("w2", "t2", "grep").turn("ann", tokens=5).turn("ann").told(sqlite_lake)
+    rows = sqlite_lake.rows("select agent_id, tasks, tool_calls, chat_turns, tokens from flow_agents order by agent_id")
+    assert [tuple(row.values()) for row in rows] == [("w1", 2, 2, 2, 5), ("w2", 0, 1, 0, 0), ("w3", 0, 0, 0, 0)]
+    aliases = sqlite_lake.rows("select alias, agent_id from flow_aliases order by alias")
+    assert [tuple(row.values()) for row in aliases] == [("ann", "w1"), ("w1", "w1"), ("w2", "w2"), ("w3", "w3")]
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+AGENTS = st.dictionaries(NAMES, st.fixed_dictionaries({}, optional={"agent": NAMES, "name": NAMES}), max_size=4)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(agents=AGENTS, tasks=st.lists(NAMES, max_size=4), calls=st.lists(NAMES, max_size=6))
+def test_whatever_agents_are_called_every_call_and_task_counts_once(
+    shared_lake: Warehouse, agents: dict[str, dict[str, str]], tasks: list[str], calls: list[str]
+) -> None:
+    number = next(COUNTER)
+    story = Story(f"session-{number}", first_seq=(number - CREATED) * 1000).node("s", "session")
+    for name, more in agents.items():
+        story.node(name, "agent", **more)
+    for index, name in enumerate(tasks):
+        story.node(f"t{index}", agent=name)
+    for name in calls:
+        story.call(name, "t0", "grep")
+    story.told(shared_lake)
+    query = "select agent_id, declared, tasks, tool_calls from flow_agents where correlation_id = $id"
+    rows = shared_lake.rows(query, {"id": story.session})
+    assert len({row["agent_id"] for row in rows}) == len(rows)
+    assert {row["agent_id"] for row in rows if row["declared"]} == set(agents)
+    assert sum(row["tasks"] for row in rows) == len(tasks)
+    assert sum(row["tool_calls"] for row in rows) == len(calls)
+
+
+def test_an_edge_may_name_an_agent_by_what_it_is_called(sqlite_lake: Warehouse) -> None:
+    story = (
+        Story().node("o1", "agent", role="orchestrator", name="boss").node("w1", "agent", role="writer", agent="ann")
+    )
+    story.node("w2", "agent", role="reader", name="bob").node("t1").node("bob")
+    story.edge("boss", "w1").edge("ann", "t1").edge("t1", "bob", "depends_on")
+    told = story.told(sqlite_lake)
+    assert (told["unknown_nodes"], told["depth"], told["roles_without_work"]) == (0, 2, ["reader"])
+    edges = sqlite_lake.rows("select from_id, to_id from flow_edges order by happened_at")
+    assert [tuple(row.values()) for row in edges] == [("o1", "w1"), ("w1", "t1"), ("t1", "bob")]
+    assert {(row["agent_id"], row["task_id"]) for row in sqlite_lake.rows("from flow_assignments")} == {
+        ("w1", None),
+        ("w1", "t1"),
+    }
+    with sqlite_lake.snapshot() as now:
+        flow = flow_of(now, "s-1")
+    assert flow is not None
+    assert [(row["giver"], row["taker"]) for row in flow.handovers] == [("o1", "w1")]
+
+
+def test_an_agent_that_only_its_own_events_name_is_listed_in_a_session_with_a_flow(sqlite_lake: Warehouse) -> None:
+    Story().node("t1").call("ghost", "t1", "grep").turn("voice").told(sqlite_lake)
+    land_events(sqlite_lake, *Story("no-flow", first_seq=100).turn("somebody").events)
+    query = "select agent_id, role_kind, declared, assigned, tasks, tool_calls, chat_turns from flow_agents"
+    assert [tuple(row.values()) for row in sqlite_lake.rows(f"{query} order by agent_id")] == [
+        ("ghost", "worker", False, False, 0, 1, 0),
+        ("voice", "worker", False, False, 0, 0, 1),
+    ]
+
+
 def test_depth_follows_the_work_and_a_circle_has_none(sqlite_lake: Warehouse) -> None:
     story = Story("line").edge("boss", "t1").edge("t2", "t1", "depends_on").edge("t3", "t2", "depends_on")
     told = story.edge("boss", "t4").told(sqlite_lake)
@@ -209,6 +328,82 @@ def test_states_that_come_out_of_order_are_put_in_order_by_their_times(sqlite_la
     assert story.told(sqlite_lake)["failed"] == 1
     [row] = sqlite_lake.rows("select state, busy_s, events from flow_nodes")
     assert row == {"state": "failed", "busy_s": 5.0, "events": 3}
+
+
+def test_what_a_task_took_is_unknown_until_it_has_both_started_and_ended(sqlite_lake: Warehouse) -> None:
+    story = Story().node("t1", state="started", at_s=1).node("t2", state="finished", at_s=2).node("t3")
+    story.task("t4", 5, 5).node("t5", state="started", at_s=9).node("t5", state="failed", at_s=8)
+    story.told(sqlite_lake)
+    rows = sqlite_lake.rows("select node_id, state, busy_s from flow_nodes order by node_id")
+    assert [tuple(row.values()) for row in rows] == [
+        ("t1", "started", None),
+        ("t2", "finished", None),
+        ("t3", "declared", None),
+        ("t4", "finished", 0),
+        ("t5", "started", None),
+    ]
+
+
+def test_a_task_that_failed_and_was_started_again_is_open_until_it_ends_again(sqlite_lake: Warehouse) -> None:
+    story = Story().task("t1", 0, None).node("t1", state="failed", at_s=5).node("t1", state="started", at_s=10)
+    told = story.told(sqlite_lake)
+    assert (told["failed"], told["open"], told["max_parallel"], told["wall_s"]) == (0, 1, 1, 10)
+    [row] = sqlite_lake.rows("select state, ended_at, busy_s from flow_nodes")
+    assert tuple(row.values()) == ("started", None, None)
+    again = Story(first_seq=100).node("t1", state="finished", at_s=15).node("t1", state="declared", at_s=20)
+    told = again.told(sqlite_lake)
+    assert (told["finished"], told["open"], told["busy_s"]) == (1, 0, 15)
+
+
+@pytest.mark.parametrize("states", [("started", "failed"), ("failed", "started")])
+def test_at_one_time_an_end_comes_after_a_start(sqlite_lake: Warehouse, states: tuple[str, str]) -> None:
+    story = Story()
+    for state in states:
+        story.node("t1", state=state, at_s=5)
+    assert story.told(sqlite_lake)["failed"] == 1
+
+
+def test_a_task_that_two_agents_were_given_is_compared_once(sqlite_lake: Warehouse) -> None:
+    story = Story().node("a", "agent").node("b", "agent").node("c", "agent").node("t1", plan="p", agent="a")
+    story.edge("t1", "b").node("t2", plan="p", agent="c").call("a", "t1", "x").call("c", "t2", "y").told(sqlite_lake)
+    rows = sqlite_lake.rows("select task_a, task_b, agent_a, agent_b, divergence from flow_divergence")
+    assert [tuple(row.values()) for row in rows] == [("t1", "t2", "a", "c", 1)]
+
+
+def test_a_task_without_calls_has_nothing_in_common_with_any_other(sqlite_lake: Warehouse) -> None:
+    story = Story()
+    for task in ("t1", "t2", "t3"):
+        story.node(task, plan="p", agent=f"of {task}")
+    for number in range(130):
+        story.call("of t1", "t1", f"tool {number:03}")
+    story.told(sqlite_lake)
+    rows = sqlite_lake.rows("select task_a, task_b, divergence from flow_divergence")
+    assert {(row["task_a"], row["task_b"]): row["divergence"] for row in rows} == {
+        ("t1", "t2"): 1,
+        ("t1", "t3"): 1,
+        ("t2", "t3"): None,
+    }
+
+
+def test_tools_of_another_plan_take_no_letters_from_this_one(sqlite_lake: Warehouse) -> None:
+    story = (
+        Story().node("other", plan="another", agent="a").node("t1", plan="p", agent="a").node("t2", plan="p", agent="b")
+    )
+    for number in range(130):
+        story.call("a", "other", f"a {number:03}")
+    for number in range(5):
+        story.call("a", "t1", f"y {number}").call("b", "t2", f"z {number}")
+    assert story.told(sqlite_lake)["divergence"] == 1
+
+
+def test_the_rarest_tools_of_a_plan_are_the_ones_that_look_alike(sqlite_lake: Warehouse) -> None:
+    story = Story().node("t1", plan="p", agent="a").node("t2", plan="p", agent="b")
+    for number in range(130):
+        story.call("a", "t1", f"a {number:03}")
+    for _ in range(3):
+        story.call("a", "t1", "y").call("b", "t2", "z")
+    told = story.told(sqlite_lake)
+    assert told["divergence"] == 1  # y and z come last by name, and are not taken for one another
 
 
 def test_divergence_compares_what_two_agents_did_with_the_same_plan(sqlite_lake: Warehouse) -> None:

@@ -27,7 +27,7 @@ nodes as (
     select
         correlation_id,
         min(least(declared_at, started_at, ended_at)) as first_at,
-        max(greatest(declared_at, started_at, ended_at)) as last_at,
+        max(last_at) as last_at,
         sum(events)::bigint as node_events,
         count(*) as nodes,
         count(*) filter (node_type = 'agent') as agents,

@@ -1,20 +1,9 @@
--- Which agent was given which task? From edges `assigned` between an agent and a task, either way round (an orchestrator's
--- edge to a task says who gave it, not who got it), between two agents (no task is named), and from the agent that a task
--- names. An agent may be named by its node, its `agent` or its `name`; one that was never declared counts under its name.
+-- Which agent was given which task? From edges `assigned` between an agent and a task, either way round (an
+-- orchestrator's edge to a task says who gave it, not who got it), between two agents (no task is named), and from the
+-- agent that a task names. An agent may be named by any of its flow_aliases; one that was never declared counts under
+-- its name.
 with agents as (
-    select correlation_id, node_id, role_kind, agent, name from flow_nodes where node_type = 'agent'
-),
-
-aliases as (
-    select correlation_id, alias, min_by(node_id, (rank, node_id)) as agent_id
-    from (
-        select correlation_id, node_id as alias, 1 as rank, node_id from agents
-        union all
-        select correlation_id, agent, 2, node_id from agents where agent is not null
-        union all
-        select correlation_id, name, 3, node_id from agents where name is not null
-    )
-    group by correlation_id, alias
+    select correlation_id, node_id, role_kind from flow_nodes where node_type = 'agent'
 ),
 
 tasks as (
@@ -43,5 +32,5 @@ inner join agents as b on e.correlation_id = b.correlation_id and e.from_id = b.
 union
 select t.correlation_id, coalesce(n.agent_id, t.agent), t.node_id
 from tasks as t
-left join aliases as n on t.correlation_id = n.correlation_id and t.agent = n.alias
+left join flow_aliases as n on t.correlation_id = n.correlation_id and t.agent = n.alias
 where t.agent is not null

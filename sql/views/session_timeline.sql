@@ -25,11 +25,11 @@ with moments as (
         correlation_id, happened_at, 'event', null, event_id, null, null, null, source, subject,
         case payload_type
             when 'flow_node' then payload ->> 'state'
-            when 'tool_call' then if((payload ->> 'ok')::boolean, 'ok', 'failed')
+            when 'tool_call' then if(try_cast(payload ->> 'ok' as boolean), 'ok', 'failed')
         end,
         case
             when payload_type in ('tool_call', 'search')
-                then coalesce(payload ->> 'duration_ms', payload ->> 'latency_ms')::double / 1000
+                then try_cast(coalesce(payload ->> 'duration_ms', payload ->> 'latency_ms') as double) / 1000
         end,
         case payload_type
             when 'flow_node' then concat_ws(' ', payload ->> 'node_type', payload ->> 'node_id')
