@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 
@@ -43,6 +44,7 @@ LOOK_SHARE = 0.8
 LONGEST_LOOK_S = 10.0
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 15.0
+CANCEL_AGAIN_S = 4.0
 LEAVING_S = 8.0
 """For deleting our key when we stop; without NATS it stays and grows old, as after a crash."""
 
@@ -254,6 +256,7 @@ class Agent:
         self._has_sent = False
         self._nats_trouble: object = None
         self._is_shared = False
+        self._is_stopping = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Looks and sends until ``stop`` is set; then deletes its key, so that nobody waits for it to grow old.
@@ -268,12 +271,24 @@ class Agent:
             try:
                 done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in working:
-                    task.cancel()
-                await asyncio.gather(*working, return_exceptions=True)
+                await self._end(working)
         for task in done:
             task.result()
         await self._leave()
+
+    async def _end(self, working: Sequence[asyncio.Future[Any]]) -> None:
+        """Cancels all and waits until they have ended.
+
+        A cancellation may be lost: Python 3.11's ``wait_for``, which nats-py uses throughout, gives its result instead
+        when both come at once (cpython#86296). So the tasks look at a flag, and are cancelled again when they stay.
+        """
+        self._is_stopping = True
+        self._fresh.set()
+        pending = {task for task in working if not task.done()}
+        while pending:
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
 
     async def once(self) -> Heartbeat:
         """Looks once; nothing is sent."""
@@ -294,7 +309,7 @@ class Agent:
 
     async def _look_for_ever(self, client: httpx.AsyncClient) -> None:
         clock, due = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
-        while True:
+        while not self._is_stopping:
             await self._look(client)
             self._fresh.set()
             due = max(due + self._options.heartbeat_s, clock())
@@ -325,12 +340,14 @@ class Agent:
 
     async def _send_for_ever(self) -> None:
         delay_s = FIRST_RETRY_S
-        while True:
+        while not self._is_stopping:
             try:
                 async with JetStream(self._settings) as js:
                     bucket = await js.bucket(self._bucket)
                     while True:
                         await self._fresh.wait()
+                        if self._is_stopping:
+                            return
                         self._fresh.clear()
                         if self._latest is not None:
                             await self._put(bucket, self._latest)

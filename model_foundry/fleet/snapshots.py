@@ -162,7 +162,7 @@ def fleet_tick(look: FleetLook, cursor: FleetCursor, waiting: Rows, snapshot_s: 
         if before.get(name) != after.get(name)
     ]
     because = "; ".join(changed) or None
-    if because is None and now.timestamp() - cursor.recorded_at >= snapshot_s:
+    if because is None and states and now.timestamp() - cursor.recorded_at >= snapshot_s:
         because = f"{snapshot_s:g} s have passed"
     config = look.board.roster.config
     came = came_to_life(look, cursor)

@@ -68,7 +68,6 @@ def fleet_sensor_for(
     )
     def fleet_sensor(context: dg.SensorEvaluationContext, foundry: FoundryResource) -> dg.SensorResult | dg.SkipReason:
         tick = plan_fleet_tick(foundry.parts, FleetCursor.of_text(context.cursor))
-        context.update_cursor(tick.cursor.to_text())
         requests = []
         if tick.record_because:
             requests.append(dg.RunRequest(job_name=fleet_job.name, tags={"foundry/because": tick.record_because[:250]}))
@@ -81,8 +80,10 @@ def fleet_sensor_for(
             for day, lane in tick.answer
             if str(key := partition_key(day, lane)) not in busy
         ]
-        if not requests:
-            return dg.SkipReason("Nothing changed.")
-        return dg.SensorResult(run_requests=requests, cursor=tick.cursor.to_text())
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else "Nothing changed.",
+            cursor=tick.cursor.to_text(),
+        )
 
     return fleet_sensor
