@@ -25,6 +25,7 @@ def checks(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
 def test_the_fleet_is_recorded_with_its_agents_figures_and_what_is_odd_is_warned_of(
     scene: Scene, servers: Servers, instance: dg.DagsterInstance
 ) -> None:
+    scene.raw["fleet"]["gone_after_s"] = 60
     scene.worker("here", servers.start(MODELS).url, slots=2).worker("away", NOBODY)
     url = scene.raw["workers"]["here"]["url"]
     gpu = {"index": 0, "name": "RTX", "util_percent": 7, "vram_used_mb": 7900, "vram_total_mb": 8192}
