@@ -33,6 +33,7 @@ from model_foundry.jetstream.subjects import result_subject
 from model_foundry.placing import Placement
 from model_foundry.records import Completion, Job, JobOutcome
 from model_foundry.runtime import Foundry
+from model_foundry.tasks import end
 from model_foundry.text import well_formed
 from model_foundry.warehouse.landing import (
     attempts_so_far,
@@ -377,5 +378,4 @@ async def answering_fleet(
         try:
             yield fleet
         finally:
-            news.cancel()
-            await asyncio.gather(news, return_exceptions=True)
+            await end(news)

@@ -32,6 +32,7 @@ from model_foundry.config import FleetConfig
 from model_foundry.errors import NatsUnavailableError, StreamError
 from model_foundry.jetstream.buckets import Bucket, BucketConfig, Entry
 from model_foundry.jetstream.client import JetStream
+from model_foundry.tasks import end
 
 Class = tuple[int, int]
 """What a slot is wanted for: the place of the job's lane in the worker's ``supports`` (the first is 0), and the job's
@@ -201,7 +202,8 @@ class Slots:
             while True:
                 timeout_s = max(0.0, min(renewed_at + renew_s, looked_at + 1.0) - loop.time())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), timeout_s)
+                    async with asyncio.timeout(timeout_s):
+                        await self._wake.wait()
                 self._wake.clear()
                 try:
                     if loop.time() >= renewed_at + renew_s:
@@ -347,6 +349,5 @@ async def sharing_slots(js: JetStream, config: FleetConfig, holder: str) -> Asyn
     try:
         yield slots
     finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+        await end(keeper)
         await slots.give_back()

@@ -38,6 +38,7 @@ from model_foundry.inference.target import WorkerTarget as WorkerTarget  # part 
 from model_foundry.inference.worker_state import COOLS, CREDENTIALS_REFUSED, Flight, Worker
 from model_foundry.inference.worker_state import Cooling as Cooling  # part of this module's interface
 from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus
+from model_foundry.tasks import end
 
 URGENT_S = 30.0
 """A job whose deadline leaves no more than this beyond its own time goes before others of its priority."""
@@ -256,10 +257,7 @@ class _Loop:
     async def stop(self) -> None:
         """Ends what is in flight; nothing is left behind. Does nothing after a normal end."""
         waits = [self._wake_wait, *([self._cancel_wait] if self._cancel_wait else [])]
-        tasks: list[asyncio.Task[Any]] = [*self._running, *self._looks, *waits]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._running, *self._looks, *waits)
 
     # -- deciding --------------------------------------------------------------------------------------------------
 

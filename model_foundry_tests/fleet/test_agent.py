@@ -296,7 +296,8 @@ def test_it_follows_a_server_that_dies_and_comes_back_and_takes_its_key_along_wh
     nats_settings: NatsSettings,
 ) -> None:
     port = free_port()
-    with RunningAgent(nats_settings, f"http://127.0.0.1:{port}") as agent:
+    # a look takes 80% of the interval at most; a busy test machine must not make the server look down
+    with RunningAgent(nats_settings, f"http://127.0.0.1:{port}", heartbeat_s=2) as agent:
         agent.wait_until("heartbeats without a server", lambda b: b.reachable is False and b.state_hint == "down")
         with llama_on(port) as server:
             up = agent.wait_until("a server that is ready", lambda b: b.state_hint == "ready" and bool(b.models))

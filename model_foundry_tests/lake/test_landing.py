@@ -12,16 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_foundry.config import LakeConfig
-from model_foundry.records import Job, JobOutcome, JobStatus, Reject
+from model_foundry.records import ErrorKind, Job, JobOutcome, JobStatus, Reject
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.landing import (
+    attempts_so_far,
     claim_jobs,
     claimants,
     finished_unpublished,
     land_lost,
-    last_attempts,
     mark_published,
     missing_ranges,
+    put_off_jobs,
     record_completions,
 )
 from model_foundry.warehouse.sql_files import sql_text
@@ -181,11 +182,34 @@ def test_lost_messages_are_written_off_once_and_are_missing_no_more(lake: Wareho
 def test_attempts_are_recorded_once_and_numbered_on(lake: Warehouse) -> None:
     job = a_job(1)
     land(lake, job)
-    assert last_attempts(lake, ["job-1", "other"]) == {}
+    assert so_far(lake) == {}
     for _ in range(2):
         finish(lake, (job, an_attempt(job, 1)))
     assert len(lake.rows("from completions")) == 1
-    assert last_attempts(lake, ["job-1", "other"]) == {"job-1": 1}
+    assert so_far(lake) == {"job-1": (1, 1)}
+
+
+def so_far(lake: Warehouse) -> dict[str, tuple[int, int]]:
+    return attempts_so_far(lake, ["job-1", "other"], lane=a_job(1).lane, partition_date=TODAY)
+
+
+def test_a_worker_that_could_not_be_reached_costs_a_job_none_of_its_budget(lake: Warehouse) -> None:
+    job = a_job(1)
+    land(lake, job)
+    for number, kind in enumerate((ErrorKind.CONNECTION, ErrorKind.STALLED, ErrorKind.CONNECTION), start=1):
+        finish(lake, (job, an_attempt(job, number, status=JobStatus.FAILED, error_kind=kind)))
+    assert so_far(lake) == {"job-1": (3, 1)}
+
+
+def test_why_a_job_waits_is_kept_until_a_run_takes_it_up_again(lake: Warehouse) -> None:
+    land(lake, a_job(1), a_job(2))
+    where: dict[str, Any] = {"lane": a_job(1).lane, "partition_date": TODAY}
+    for reason in ("nobody", "still nobody"):
+        put_off_jobs(lake, {"job-1": reason}, **where, run_id="run-1")
+    rows = lake.rows("select job_id, reason from waiting_jobs order by job_id")
+    assert [tuple(r.values()) for r in rows] == [("job-1", "still nobody"), ("job-2", None)]
+    claim_jobs(lake, **where, run_id="run-2", now=NOW)
+    assert {r["reason"] for r in lake.rows("from waiting_jobs")} == {None}
 
 
 def test_nan_and_infinity_become_unknown(lake: Warehouse) -> None:

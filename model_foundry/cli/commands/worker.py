@@ -131,16 +131,7 @@ def worker(
         _once(Agent(settings, target, options), as_json)
         return
     say = _json_sayer(name) if as_json else _sayer(name)
-    say(
-        f"{options.url} ({options.api}), a heartbeat every {options.heartbeat_s:g} s to {settings.url}, "
-        f"bucket {workers_bucket(options.bucket).name}"
-    )
-    if _is_loopback(options.url) and not _is_loopback(settings.url.split(",")[0]):
-        say(
-            f"{options.url} means this host to whoever reads it; give --url as others reach it, and this as --probe-url"
-        )
-    asyncio.run(_run(Agent(settings, target, options, say=say)))
-    say("left")
+    asyncio.run(_run(Agent(settings, target, options, say=say), say, _first_lines(settings, options)))
 
 
 def resolve(
@@ -300,11 +291,26 @@ def _is_loopback(url: str) -> bool:
 # -- running --------------------------------------------------------------------------------------------------------
 
 
-async def _run(agent: Agent) -> None:
+async def _run(agent: Agent, say: Callable[[str], None], first_lines: Sequence[str]) -> None:
+    """Runs it between its first lines and its last; from the first on, a signal is a clean stop."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for line in first_lines:
+        say(line)
     await agent.run(stop)
+    say("left")
+
+
+def _first_lines(settings: NatsSettings, options: AgentOptions) -> list[str]:
+    bucket = workers_bucket(options.bucket).name
+    beats = f"a heartbeat every {options.heartbeat_s:g} s to {settings.url}, bucket {bucket}"
+    lines = [f"{options.url} ({options.api}), {beats}"]
+    if _is_loopback(options.url) and not _is_loopback(settings.url.split(",")[0]):
+        lines.append(
+            f"{options.url} means this host to whoever reads it; give --url as others reach it, and this as --probe-url"
+        )
+    return lines
 
 
 def _once(agent: Agent, as_json: bool) -> None:
