@@ -8,7 +8,7 @@ from typing import Any
 AGAIN_S = 0.2
 
 
-async def end(*tasks: asyncio.Task[Any]) -> None:
+async def end(*tasks: asyncio.Future[Any]) -> None:
     """Cancels tasks and waits until they have ended; what they raise is theirs.
 
     One cancellation is not enough: ``asyncio.wait_for``, before Python 3.12, swallows one that comes at the moment when

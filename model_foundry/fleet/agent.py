@@ -38,13 +38,13 @@ from model_foundry.inference.probe import ProbeResult, Served, probe
 from model_foundry.inference.target import WorkerTarget
 from model_foundry.jetstream.buckets import Bucket, BucketConfig
 from model_foundry.jetstream.client import JetStream, NatsSettings
+from model_foundry.tasks import end
 
 LOOK_SHARE = 0.8
 """Of the interval, for looking at the server and the GPUs: a slow answer never makes the next beat late."""
 LONGEST_LOOK_S = 10.0
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 15.0
-CANCEL_AGAIN_S = 4.0
 LEAVING_S = 8.0
 """For deleting our key when we stop; without NATS it stays and grows old, as after a crash."""
 
@@ -279,16 +279,11 @@ class Agent:
     async def _end(self, working: Sequence[asyncio.Future[Any]]) -> None:
         """Cancels all and waits until they have ended.
 
-        A cancellation may be lost: Python 3.11's ``wait_for``, which nats-py uses throughout, gives its result instead
-        when both come at once (cpython#86296). So the tasks look at a flag, and are cancelled again when they stay.
+        The tasks look at a flag too, because one may be between two things to wait for.
         """
         self._is_stopping = True
         self._fresh.set()
-        pending = {task for task in working if not task.done()}
-        while pending:
-            for task in pending:
-                task.cancel()
-            _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+        await end(*working)
 
     async def once(self) -> Heartbeat:
         """Looks once; nothing is sent."""
