@@ -66,8 +66,9 @@ class Member:
             return f"worker {self.name} is gone: its last heartbeat is {self.beat_age_s:.0f} s old"
         if self.beat is None:
             return None
-        if self.beat.state_hint == "misconfigured" or self.beat.reachable is False:
-            return f"worker {self.name}: its agent says: {self.beat.problem or 'its server does not answer'}"
+        if self.beat.state_hint not in (None, "ready") or self.beat.reachable is False:
+            why = self.beat.problem or self.beat.state_hint or "its server does not answer"
+            return f"worker {self.name}: its agent says: {why}"
         stalled_s = self.beat.progress.stalled_s
         if stalled_s is not None and stalled_s >= STALLED_S:
             return f"worker {self.name} has requests and has moved nothing for {stalled_s:.0f} s"

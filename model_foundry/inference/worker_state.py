@@ -8,8 +8,9 @@ loop that asks (``dispatch``), which job is next (``schedule``), how the fleet l
 - After cooling, a worker that could not be reached is looked at before it gets a job again; then one request alone
   tries it, until one succeeds.
 - One that refuses our credentials is misconfigured: it gets nothing more, since a person has to see to it.
-- One that does nothing but fail for ``down_after_s`` is down. Being full is a sign of life and no failure in that
-  sense. Time-outs count only when several jobs have them, because one job may simply be too long.
+- One that does nothing but fail for ``down_after_s`` is down, and sooner one that can't be reached. Being full is a
+  sign of life and no failure in that sense. Time-outs count only when several jobs have them, because one job may
+  simply be too long.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Cooling:
 
     The n-th failure in a row cools for ``base_s * 2**(n-1)``, at most ``max_s``, plus up to ``jitter`` of it.
     ``down_after_s``: how long it may fail without one success in between before it counts as down;
-    ``down_after_timeouts``: of how many different jobs, where it fails by being too slow.
+    ``unreachable_after_s``: how long it may not be there at all; ``down_after_timeouts``: of how many different jobs,
+    where it fails by being too slow.
     ``max_wait_s``: the longest that a job waits for its workers to have cooled.
     """
 
@@ -50,6 +52,7 @@ class Cooling:
     max_s: float = 30.0
     jitter: float = 0.25
     down_after_s: float = 60.0
+    unreachable_after_s: float = 10.0
     down_after_timeouts: int = 3
     max_wait_s: float = 300.0
 
@@ -162,7 +165,10 @@ class Worker:
             self.failing_since = None
         failing_s = 0.0 if self.failing_since is None else now - self.failing_since
         enough = kind not in _TOO_SLOW or len(self.timed_out) >= cooling.down_after_timeouts
-        self.down = enough and failing_s >= cooling.down_after_s
+        allowed_s = cooling.down_after_s
+        if self.unreachable:
+            allowed_s = min(allowed_s, cooling.unreachable_after_s)
+        self.down = enough and failing_s >= allowed_s
 
 
 def _expected(flight: Flight, now: float) -> float | None:

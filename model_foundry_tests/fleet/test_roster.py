@@ -86,6 +86,8 @@ def test_the_file_decides_about_slots_and_a_server_that_says_otherwise_is_noted(
 def test_a_server_that_its_agent_can_not_reach_or_that_moves_nothing_gets_nothing() -> None:
     down = found(beat("moon", reachable=False, problem="connection refused")).members["moon"]
     assert "connection refused" in (down.unusable() or "")
+    failing = found(beat("moon", reachable=True, state_hint="down", problem="HTTP 500")).members["moon"]
+    assert "HTTP 500" in (failing.unusable() or "")
     stalled = found(beat("moon", progress={"stalled_s": 121})).members["moon"]
     assert "moved nothing for 121 s" in (stalled.unusable() or "")
     assert found(beat("moon", progress={"stalled_s": 20})).members["moon"].unusable() is None
