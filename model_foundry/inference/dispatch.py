@@ -229,6 +229,7 @@ class _Loop:
         self._limits, self._callbacks, self._times = limits, callbacks, times
         self._cancel, self._control, self._slots, self._client = cancel, control, slots, client
         self._changed = True
+        self._cancelled_seen = 0
         self._next_deadline: datetime | None = None
         self._cancel_wait = asyncio.create_task(cancel.wait()) if cancel else None
         self._wake_wait = asyncio.create_task(control.wake.wait())
@@ -333,8 +334,8 @@ class _Loop:
         for pending, _, _ in self._running.values():
             if pending.item.job.job_id in self._control.cancelled:
                 pending.stop.set()
-        if self._control.cancelled:
-            self._changed = True
+        if len(self._control.cancelled) != self._cancelled_seen:
+            self._cancelled_seen, self._changed = len(self._control.cancelled), True
         if self._control.news is None:
             return
         (targets, revise), self._control.news = self._control.news, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +14,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json, read_jsonl
+from model_foundry.errors import LakeError
 from model_foundry.jetstream.client import JetStream, PubAck, with_jetstream
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT, result_subject
 from model_foundry.records import StreamMessage
 from model_foundry.runtime import Foundry
+from model_foundry.warehouse.engine import Rows
 
 
 def submit(
@@ -76,9 +78,21 @@ def submit(
     expected = len({m["job_id"] for m in messages})
     if wait and len(results) < expected:
         errors.print(f"[bold red]time ran out[/] after {timeout_s:g} s: {len(results)} of {expected} results came")
+        missing = {str(m["job_id"]) for m in messages} - {result["job_id"] for result in results}
+        for row in _waiting(foundry, missing):
+            errors.print(f"{escape(row['job_id'])} waits: {escape(row['reason'])}")
         raise typer.Exit(4)
     if wait and any(result["status"] != "answered" for result in results):
         raise typer.Exit(1)
+
+
+def _waiting(foundry: Foundry, job_ids: Collection[str]) -> Rows:
+    """Why jobs wait, of those of which a run has found out; the first few."""
+    query = "from waiting_jobs where reason is not null and job_id in (select unnest($ids::varchar[])) limit 5"
+    try:
+        return foundry.warehouse.rows(query, {"ids": list(job_ids)})
+    except LakeError:
+        return []
 
 
 def new_job_id() -> str:

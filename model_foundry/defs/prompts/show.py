@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
@@ -40,7 +41,7 @@ def inbox_metadata(lake: Snapshot, report: LandingReport, span: tuple[int, int] 
 
 
 def completions_metadata(lake: Snapshot, report: AnswerReport, day: date, lane: str, run_id: str) -> dict[str, Any]:
-    """Counts, tokens, rates, percentiles, the slowest jobs, the failed ones, and links by correlation id."""
+    """Counts, tokens, rates, percentiles, slowest jobs, failed ones, why others wait, links by correlation id."""
     ids = {"job_ids": report.job_ids}
     pending = lake.show("partition_pending", {"day": day, "lane": lane})[0]["pending"]
     metadata: dict[str, Any] = {
@@ -52,6 +53,12 @@ def completions_metadata(lake: Snapshot, report: AnswerReport, day: date, lane: 
         "results_published": report.published,
         "dagster/row_count": report.attempts,
     }
+    if report.put_off:
+        reasons = Counter(report.put_off.values())
+        metadata["put_off"] = len(report.put_off)
+        metadata["waits_because"] = records_table(
+            [{"jobs": jobs, "reason": reason} for reason, jobs in reasons.most_common(MAX_LINKS)]
+        )
     if not report.job_ids:
         return metadata
     summary = lake.show("run_summary", {"run_id": run_id})[0]
