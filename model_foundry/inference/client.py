@@ -22,11 +22,13 @@ from typing import Any
 import httpx
 
 from model_foundry.config import LimitsConfig
-from model_foundry.inference import failures, ollama, openai
-from model_foundry.inference.answer import Answer, AnswerTooLong
+from model_foundry.inference import doubts, failures, ollama, openai
+from model_foundry.inference.answer import NOT_STREAMED, Answer, AnswerTooLong
+from model_foundry.inference.bodies import Body, Inflater, Shape, Unreadable
 from model_foundry.inference.failures import Failure
 from model_foundry.inference.lines import LineTooLong
 from model_foundry.inference.target import InferenceRequest, WorkerTarget
+from model_foundry.inference.values import loads
 from model_foundry.records import Completion, ErrorKind, JobStatus
 
 ANSWER_TOO_LONG = "max_answer_bytes"
@@ -85,6 +87,8 @@ async def ask(
     await _until_cancelled(client, cancel, attempt)
     status, failure = attempt.conclusion()
     answer = attempt.answer
+    doubts.examine(answer, attempt.sent_at, request.messages)
+    server_stats = answer.kept_stats()
     cold = None if answer.figures.load_s is None else answer.figures.load_s > limits.cold_load_s
     return Completion(
         job_id="",
@@ -112,7 +116,7 @@ async def ask(
         http_status=attempt.http_status,
         retry_after_s=failure.retry_after_s if failure else None,
         not_sent=attempt.not_sent,
-        server_stats=answer.server_stats,
+        server_stats=server_stats,
         notes=tuple(answer.notes),
     )
 
@@ -132,7 +136,7 @@ class _Attempt:
     not_sent: bool = False
 
     def __post_init__(self) -> None:
-        self.answer = Answer(max_bytes=self.limits.max_answer_bytes)
+        self.answer = Answer(self.limits.max_answer_bytes, asks_nothing=not self.request.messages)
 
     def conclusion(self) -> tuple[JobStatus, Failure | None]:
         """How it ended. An answer that was complete stays so, whatever came after its end."""
@@ -173,10 +177,11 @@ class _Attempt:
             reason = str(error) or type(error).__name__
             if self.http_status is None:
                 self.fail(ErrorKind.CONNECTION, f"worker {name} closed the connection without an answer: {reason}")
-            elif (
-                not self.answer.terminal
-            ):  # a body cut short ends as one that merely stops: by what had come, see Answer.conclude
+            elif not self.answer.terminal:  # ends as a body that merely stops: by what had come, see Answer.conclude
                 self.answer.note(f"the connection broke: {reason}")
+        except Unreadable as error:
+            if not self.answer.terminal:
+                self.fail(ErrorKind.SERVER_ERROR, f"worker {name} answered what can't be read: {error}")
         except (AnswerTooLong, LineTooLong) as error:
             self.answer.finish_reason = ANSWER_TOO_LONG
             self.ended = JobStatus.INCOMPLETE, Failure(ErrorKind.TRUNCATED_STREAM, f"cut off by us: {error}")
@@ -200,7 +205,7 @@ class _Attempt:
         loop = asyncio.get_running_loop()
         async with client.stream(
             "POST",
-            dialect.endpoint(self.target.url),
+            dialect.endpoint(self.target.url, self.request),
             content=body,
             headers={"Content-Type": "application/json", "Accept-Encoding": "identity", **self.target.headers},
             timeout=httpx.Timeout(None, connect=self.limits.request_connect_timeout_s),
@@ -211,45 +216,59 @@ class _Attempt:
                 return
             async for events in self._events(response, dialect):
                 at = self.clock()
+                moved = False
                 for event in events:
-                    dialect.absorb(self.answer, event, at)
+                    moved |= dialect.absorb(self.answer, event, at)
                     if self.answer.terminal or self.answer.failure:
                         break
                 if self.answer.failure:
                     return
                 if self.answer.terminal:
                     bound.reschedule(loop.time() + _END_OF_BODY_S)
-                elif self.answer.first_token_at is not None and events:
+                elif self.answer.first_token_at is not None and moved:
                     bound.reschedule(min(hard, loop.time() + self.limits.request_idle_timeout_s))
 
-    async def _events(self, response: httpx.Response, dialect: ModuleType) -> AsyncIterator[list[object]]:
-        """The events of each piece of the body, as it comes. A body that is one JSON object is absorbed whole."""
+    async def _events(self, response: httpx.Response, dialect: ModuleType) -> AsyncIterator[list[Any]]:
+        """The events of each piece of the body, as it comes. A body that is one JSON is absorbed whole."""
         max_bytes = 6 * self.limits.max_answer_bytes + 2**20  # JSON escapes may need six bytes for one
-        parser = dialect.Parser(max_bytes)
-        whole: bytearray | None = None
-        begun = False
-        async for chunk in response.aiter_bytes():
+        body = Body(dialect.Parser(max_bytes), max_bytes, is_sse=dialect is openai)
+        async for chunk in _inflated(response):
             if self.answer.terminal:
                 continue  # only the body's end is of interest now
-            if not begun and chunk.strip():
-                begun = True
-                # An event stream can't begin with a brace, whatever the content type says.
-                whole = bytearray() if dialect is openai and chunk.lstrip().startswith(b"{") else None
-            if whole is None:
-                yield parser.feed(chunk)
-                continue
-            whole += chunk
-            if len(whole) > max_bytes:
-                raise LineTooLong(f"a body that is not streamed is longer than {max_bytes} bytes")
-        if whole is not None:
-            openai.absorb_whole(self.answer, whole.decode("utf-8", errors="replace"), self.clock())
-        elif not self.answer.terminal:
-            yield parser.close()
+            yield body.feed(chunk)
+            if body.has_enough:
+                break
+        if not self.answer.terminal:
+            yield body.close()
+        if body.shape is Shape.WHOLE:
+            self._absorb_whole(dialect, body.whole.decode("utf-8", errors="replace"))
+        elif body.no_answer and not self.answer.terminal:
+            text = f"worker {self.target.name}: {body.no_answer}; check workers.{self.target.name}.url and api"
+            self.fail(ErrorKind.SERVER_ERROR, text)
+
+    def _absorb_whole(self, dialect: ModuleType, text: str) -> None:
+        """Takes an answer that came whole, although a stream was asked for: one JSON, a list, or one a line."""
+        at, answer = self.clock(), self.answer
+        try:
+            found = loads(text)
+        except ValueError:
+            found = []
+            for line in filter(None, (part.strip() for part in text.split("\n"))):
+                with contextlib.suppress(ValueError):
+                    found.append(loads(line))
+                    continue
+                break  # cut short, and then without an end
+        for chunk in found if isinstance(found, list) else [found]:
+            if isinstance(chunk, dict) and not answer.failure:
+                dialect.absorb_object(answer, chunk, at)
+        if answer.failure is None:
+            answer.terminal = answer.finish_reason is not None
+            answer.note(NOT_STREAMED)
 
     async def _refusal(self, response: httpx.Response) -> Failure:
         body = bytearray()
-        with contextlib.suppress(httpx.HTTPError):  # half a reason is better than none
-            async for chunk in response.aiter_bytes():
+        with contextlib.suppress(httpx.HTTPError, Unreadable):  # half a reason is better than none
+            async for chunk in _inflated(response):
                 body += chunk
                 if len(body) >= _MAX_ERROR_BODY_BYTES:
                     break
@@ -260,6 +279,14 @@ class _Attempt:
             worker=self.target.name,
             model=self.request.model,
         )
+
+
+async def _inflated(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body's bytes, uncompressed in small pieces: httpx would give all that a chunk inflates to at once."""
+    inflater = Inflater(response.headers.get("content-encoding", ""))
+    async for chunk in response.aiter_raw():
+        for piece in inflater.feed(chunk):
+            yield piece
 
 
 async def _until_cancelled(client: httpx.AsyncClient, cancel: asyncio.Event | None, attempt: _Attempt) -> None:

@@ -96,11 +96,22 @@ def of_response(
 
 
 def in_stream(error: Any) -> Failure:
-    """The meaning of an error object or text that came inside a stream which had begun well."""
+    """The meaning of an error object or text that came inside a stream which had begun well.
+
+    A status in it counts as HTTP's would, whether a number or a text: ``code``, ``status`` or ``status_code``, in the
+    object or in the one it wraps.
+    """
     text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False, default=str)
-    code = error.get("code") if isinstance(error, dict) else None
-    overflow = code == 400 and _CONTEXT_OVERFLOW.search(text)
-    kind = ErrorKind.CONTEXT_OVERFLOW if overflow else ErrorKind.SERVER_ERROR
+    inner = error.get("error") if isinstance(error, dict) else None
+    said = [
+        d[k] for d in (error, inner) if isinstance(d, dict) for k in ("code", "status", "status_code", "type") if k in d
+    ]
+    codes = {str(value) for value in said if isinstance(value, str | int)}
+    kind = ErrorKind.SERVER_ERROR
+    if codes & {"400", "context_length_exceeded", "exceed_context_size_error"} and _CONTEXT_OVERFLOW.search(text):
+        kind = ErrorKind.CONTEXT_OVERFLOW
+    elif codes & {"429", "rate_limit_exceeded"} or _QUEUE_FULL.search(text):
+        kind = ErrorKind.RATE_LIMITED
     return Failure(kind, f"the server failed while it answered: {message_of(text) or 'no reason given'}")
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import re
 
+BOM = b"\xef\xbb\xbf"
+"""UTF-8's byte order mark, which some servers on Windows begin with."""
+
 
 class LineTooLong(ValueError):  # noqa: N818 (says what the line is)
     """A line, or what belongs together over lines, is longer than the bound."""

@@ -5,11 +5,11 @@ Belongs here: bytes in any chunking to one text a line. Does not belong here: wh
 
 from __future__ import annotations
 
-from model_foundry.inference.lines import LineSplitter
+from model_foundry.inference.lines import BOM, LineSplitter
 
 
 class NdjsonParser:
-    """Incremental: feed it chunks as they come, close it at the end. Empty lines are nothing.
+    """Incremental: feed it chunks as they come, close it at the end. Empty lines and a byte order mark are nothing.
 
     Args:
         max_bytes: the longest line that is taken.
@@ -17,6 +17,7 @@ class NdjsonParser:
 
     def __init__(self, max_bytes: int) -> None:
         self._lines = LineSplitter(max_bytes, lone_cr=False)
+        self._first = True
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that this chunk ends.
@@ -30,6 +31,7 @@ class NdjsonParser:
         """The last line, when its newline is missing."""
         return self._texts(self._lines.close())
 
-    @staticmethod
-    def _texts(lines: list[bytes]) -> list[str]:
+    def _texts(self, lines: list[bytes]) -> list[str]:
+        if self._first and lines:
+            lines[0], self._first = lines[0].removeprefix(BOM), False
         return [line.decode("utf-8", errors="replace") for line in lines if line.strip()]

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import httpx
 
 from model_foundry.inference import failures, openai
-from model_foundry.inference.answer import count, loads
 from model_foundry.inference.metrics import ServerMetrics, read_metrics
 from model_foundry.inference.target import WorkerTarget
+from model_foundry.inference.values import count, loads
 from model_foundry.text import well_formed
 
 Kind = Literal["ollama", "vllm", "llama.cpp", "openai"]

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from model_foundry.inference.lines import LineSplitter, LineTooLong
-
-_BOM = b"\xef\xbb\xbf"
+from model_foundry.inference.lines import BOM, LineSplitter, LineTooLong
 
 
 class SseEvent(NamedTuple):
@@ -54,7 +52,7 @@ class SseParser:
         events: list[SseEvent] = []
         for line in lines:
             if self._first:
-                line, self._first = line.removeprefix(_BOM), False
+                line, self._first = line.removeprefix(BOM), False
             if line:
                 self._field(line)
             else:
