@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from model_foundry import __version__
+from model_foundry.cli.commands.doctor_worker import Whom, examine_worker
 from model_foundry.cli.commands.workers import worker_rows
 from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json
 from model_foundry.config import EMBEDDED
@@ -59,10 +60,34 @@ def doctor(
     lake: Annotated[
         bool, typer.Option("--lake", help="Look at the lake alone, and verify every invariant of it.")
     ] = False,
+    worker: Annotated[
+        str | None,
+        typer.Option("--worker", help="Examine one model server alone: its URL, or a worker's name.", metavar="URL"),
+    ] = None,
+    api: Annotated[
+        Literal["openai", "ollama"] | None,
+        typer.Option("--api", help="With --worker: its dialect [default: found out]."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="With --worker: the model to ask for [default: the first loaded].")
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option("--api-key-env", help="With --worker: the environment variable that holds its key.")
+    ] = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Check config, NATS, workers, lake, Dagster, versions; say what to do about each fault. Exit 1 on a fault."""
+    """Check config, NATS, workers, lake, Dagster, versions; say what to do about each fault. Exit 1 on a fault.
+
+    With --worker: does that model server speak its dialect? Needs no configuration for a URL. It asks some sixty short
+    questions (16 tokens at most, one of 256 that is broken off), prints what holds and what it means where it does not,
+    and an entry for `workers`. Exit 1 when something required does not hold.
+    """
+    if worker is not None:
+        whom = Whom(worker, api, model, api_key_env, config)
+        raise typer.Exit(0 if examine_worker(whom, as_json=as_json) else 1)
+    if api or model or api_key_env:
+        raise typer.BadParameter("--api, --model and --api-key-env go with --worker", param_hint="--worker")
     findings: list[Finding] = []
     for finding in examine_lake(config) if lake else examine(config):
         findings.append(finding)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from typing import Any
 
@@ -333,8 +334,9 @@ async def json_schema(subject: Subject) -> Outcome:
     try:
         value = json.loads(reply.text)
     except ValueError:
-        begun = reply.finish_reason == "length" and reply.text.lstrip().startswith("{")
-        return unknown(f"cut: {reply.text!r}") if begun else fails(repr(reply.text))
+        # nothing but the schema names "ok"
+        begun = reply.finish_reason == "length" and re.match(r'\s*\{\s*"ok"\s*(:\s*\w*)?$', reply.text)
+        return holds(f"as far as it came: {reply.text!r}") if begun else fails(repr(reply.text))
     fits = isinstance(value, dict) and set(value) == {"ok"} and isinstance(value["ok"], bool)
     return judged(fits, repr(reply.text))
 
@@ -395,10 +397,11 @@ async def empty_messages(subject: Subject) -> Outcome:
 
 async def bad_types(subject: Subject) -> Outcome:
     """A field of another type is a wrong request, not a fault of the server."""
-    bodies: list[dict[str, Any]] = [{"messages": "hello"}, {"model": 7}]
+    number_as_text = {"options": "many"} if subject.api == "ollama" else {"max_tokens": "many"}
+    bodies: list[dict[str, Any]] = [{"messages": "hello"}, number_as_text]
     said = []
     for body in bodies:
-        reply = await subject.chat(max_tokens=1, stream=False, **body)
+        reply = await subject.chat(**{"max_tokens": 1, "stream": False, **body})
         if not reply.refused:
             return fails(f"{json.dumps(body)}: {reply.said}")
         said.append(f"{json.dumps(body)}: HTTP {reply.status}")
