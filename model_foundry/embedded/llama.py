@@ -59,7 +59,9 @@ def gpu_devices() -> list[str]:
     return [str(d["description"] or d["name"]) for d in xllamacpp.get_device_info() if d["type"] in gpus]
 
 
-def serve(*, port: int, slots: int, alias: str, threads: int | None, context_per_slot: int) -> None:
+def serve(
+    *, port: int, slots: int, alias: str, threads: int | None, context_per_slot: int, embedding: bool = False
+) -> None:
     """Serves until told to stop. Must run in the main thread, because it sets signal handlers.
 
     Args:
@@ -68,6 +70,7 @@ def serve(*, port: int, slots: int, alias: str, threads: int | None, context_per
         alias: the model's name in requests and answers.
         threads: threads that compute; None takes every core.
         context_per_slot: tokens of prompt and answer together, for each slot.
+        embedding: also serve ``/v1/embeddings``: the mean over a text's tokens. A chat model's is good enough to try.
 
     Raises:
         EmbeddedPartError: when the server does not start.
@@ -83,7 +86,7 @@ def serve(*, port: int, slots: int, alias: str, threads: int | None, context_per
         signal.signal(number, on_signal)
     _signal_when_parent_dies(signal.SIGUSR1)
 
-    server = _start(port, slots, alias, threads, context_per_slot)
+    server = _start(port, slots, alias, threads, context_per_slot, embedding)
     if not stop.is_set():
         print(f"llama.cpp ready at {server.listening_address} as {alias}, slots {slots}", flush=True)
     # The kernel also sends the signal when merely the thread that started us ends, hence the look at the parent; the
@@ -94,7 +97,7 @@ def serve(*, port: int, slots: int, alias: str, threads: int | None, context_per
     del server  # its destructor ends what is in flight and joins its threads
 
 
-def _start(port: int, slots: int, alias: str, threads: int | None, context_per_slot: int) -> Any:
+def _start(port: int, slots: int, alias: str, threads: int | None, context_per_slot: int, embedding: bool) -> Any:
     xllamacpp, weights = _xllamacpp(), weights_path()
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
@@ -107,6 +110,10 @@ def _start(port: int, slots: int, alias: str, threads: int | None, context_per_s
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads or os.cpu_count() or 1
     params.endpoint_metrics = params.endpoint_slots = True  # GET /props is always on; endpoint_props is its POST
     params.cache_ram_mib = 0  # the cache of former prompts in RAM: 8 GiB by default, too much for a stand-in
+    if embedding:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        params.n_batch = params.n_ubatch = context_per_slot  # a text is computed in one piece, or refused
     params.ui = False
     params.offline = True
     params.verbosity = 1  # errors only
@@ -144,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--alias", required=True, help="the model's name in requests")
     parser.add_argument("--threads", type=int, default=None, help="threads that compute; every core by default")
     parser.add_argument("--context-per-slot", type=int, default=DEFAULT_CONTEXT_PER_SLOT, help="tokens")
+    parser.add_argument("--embedding", action="store_true", help="also serve /v1/embeddings")
     options = parser.parse_args(argv)
     if options.slots < 1 or options.context_per_slot < 1 or (options.threads is not None and options.threads < 1):
         parser.error("--slots, --threads and --context-per-slot take whole numbers from 1 up")
@@ -154,6 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             alias=options.alias,
             threads=options.threads,
             context_per_slot=options.context_per_slot,
+            embedding=options.embedding,
         )
     except EmbeddedPartError as error:
         print(f"{error}\n{error.hint or ''}".strip(), file=sys.stderr, flush=True)
