@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -297,6 +297,49 @@ class EventsConfig(_Section):
         return value
 
 
+class NotesConfig(_Section):
+    """Notes that are embedded and can be searched. Left out, there are none.
+
+    Attributes:
+        folder: where they are; relative to the file.
+        include: patterns of paths below it. What lies in a hidden folder, such as ``.obsidian``, is none.
+        model: embeds notes and queries.
+        lane: whose workers are asked; the model's capability when left out.
+        chunk_chars: characters of one chunk at most, the overlap included.
+        overlap_chars: characters that a chunk repeats of the one before, at most.
+        document_prefix: put before each chunk, for models that are trained with one (``search_document: ``).
+        query_prefix: put before each query (``search_query: ``).
+        batch_texts: chunks in one request at most.
+    """
+
+    folder: Path
+    include: list[str] = Field(default_factory=lambda: ["**/*.md"], min_length=1)
+    model: ModelName
+    lane: Name | None = None
+    chunk_chars: int = Field(1200, ge=50, le=100_000)
+    overlap_chars: int = Field(150, ge=0)
+    document_prefix: str = Field("", max_length=1000)
+    query_prefix: str = Field("", max_length=1000)
+    batch_texts: int = Field(16, ge=1, le=1024)
+
+    @field_validator("include")
+    @classmethod
+    def _patterns_stay_below(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            path = PurePosixPath(pattern)
+            if not pattern.strip() or path.is_absolute() or ".." in path.parts:
+                raise ValueError(f"holds {pattern!r}; allowed: patterns of paths below the folder, such as **/*.md")
+        return value
+
+    @model_validator(mode="after")
+    def _chunks_move_on(self) -> Self:
+        if self.overlap_chars > self.chunk_chars // 2:
+            raise ValueError(
+                f"overlap_chars is {self.overlap_chars}; allowed: at most half of chunk_chars ({self.chunk_chars})"
+            )
+        return self
+
+
 class ObjectStorageConfig(_Section):
     """How to reach a bucket that speaks S3, for ``lake.data_path: s3://bucket/prefix``."""
 
@@ -366,6 +409,7 @@ class FoundryConfig(_Section):
     fleet: FleetConfig = FleetConfig()
     events: EventsConfig = EventsConfig()
     lake: LakeConfig = LakeConfig()
+    notes: NotesConfig | None = None
     dagster: DagsterConfig = DagsterConfig()
 
     @model_validator(mode="before")
@@ -425,6 +469,10 @@ class FoundryConfig(_Section):
             for field, allowed in (("domain", self.domains), ("model", self.models)):
                 if (named := getattr(budget, field)) is not None:
                     yield from unknown(f"fleet.budgets[{number}].{field}", named, f"{field}s", allowed)
+        if self.notes is not None:
+            yield from unknown("notes.model", self.notes.model, "models", self.models)
+            if self.notes.lane is not None:
+                yield from unknown("notes.lane", self.notes.lane, "capabilities", self.capabilities)
         yield from unknown("default_domain", self.default_domain, "domains", self.domains)
 
         taken = (("prompts", PROMPT_SUBJECT), ("prompts", f"{PROMPT_SUBJECT}.a"), ("results", f"{RESULTS_PREFIX}.a"))
@@ -439,6 +487,13 @@ class FoundryConfig(_Section):
     def lanes(self) -> list[str]:
         """Every lane: one a capability, and the lane of what can't be routed."""
         return [*self.capabilities, UNROUTABLE_LANE]
+
+    @property
+    def notes_lane(self) -> str | None:
+        """The lane whose workers embed the notes; None when there are no notes."""
+        if self.notes is None:
+            return None
+        return self.notes.lane or self.models[self.notes.model].capability
 
     @property
     def active_roles(self) -> list[str]:
@@ -538,7 +593,11 @@ def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.envi
     lake = config.lake
     if lake.data_path is not None and "://" not in lake.data_path:
         lake = lake.model_copy(update={"data_path": str((file.parent / lake.data_path).resolve())})
-    return config.model_copy(update={"data_dir": (file.parent / config.data_dir).resolve(), "lake": lake})
+    notes = config.notes
+    if notes is not None:
+        notes = notes.model_copy(update={"folder": (file.parent / notes.folder.expanduser()).resolve()})
+    changed = {"data_dir": (file.parent / config.data_dir).resolve(), "lake": lake, "notes": notes}
+    return config.model_copy(update=changed)
 
 
 def parse(raw: Mapping[str, Any], *, source: str = "configuration") -> FoundryConfig:

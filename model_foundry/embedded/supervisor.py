@@ -196,6 +196,7 @@ class Supervisor:
         )
         argv = [sys.executable, "-m", "model_foundry.embedded.llama", "--port", str(port), "--slots", str(worker.slots)]
         argv += ["--alias", alias, "--threads", str(threads)]
+        argv += ["--embedding"] if self.foundry.config.notes_lane in worker.supports else []
         self._add(f"llama-{name}", argv, lambda: _http_ok(f"http://127.0.0.1:{port}/health"))
         return f"http://127.0.0.1:{port}"
 
