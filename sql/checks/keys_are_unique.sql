@@ -39,6 +39,11 @@ from fleet_snapshots
 group by worker, taken_at
 having count(*) > 1
 union all
+select 'embeddings', source || ' chunk ' || chunk || ' by ' || model, count(*)
+from embeddings
+group by source, chunk, model
+having count(*) > 1
+union all
 select 'ingest_ledger', stream || ' ' || lane || ' ' || partition_date || ' ' || from_seq || '-' || to_seq, count(*)
 from ingest_ledger
 group by stream, stream_created, lane, partition_date, from_seq, to_seq
