@@ -19,6 +19,7 @@ from model_foundry.cli.commands import (
     events,
     profile,
     route,
+    search,
     session,
     sql,
     submit,
@@ -48,6 +49,7 @@ app.command("profile")(profile.profile)
 app.command("advice")(advice.advice)
 app.command("session")(session.session)
 app.add_typer(events.events_app, name="events", no_args_is_help=True)
+app.command("search")(search.search_notes)
 app.command("sql")(sql.sql)
 app.command("doctor")(doctor.doctor)
 

@@ -11,6 +11,8 @@ import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
+from model_foundry.defs.embeddings.assets import embeddings_asset
+from model_foundry.defs.embeddings.schedules import embeddings_job, embeddings_schedule
 from model_foundry.defs.events.assets import RECORD_IO, event_assets
 from model_foundry.defs.events.checks import event_checks
 from model_foundry.defs.events.record_io import InboxRecordIOManager
@@ -38,6 +40,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
     """
     prompts, events, sessions, watch = answer_prompts_job(), record_events_job(), sessions_job(), watch_job()
     figures, upkeep, fleet, placement = figures_job(), upkeep_job(), record_fleet_job(), placement_job()
+    embedding = embeddings_job()
     lake = LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label)
     return dg.Definitions(
         assets=[
@@ -48,13 +51,14 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             *lake_assets(),
             worker_fleet_asset(list(foundry.config.workers)),
             placement_advice_asset(),
+            embeddings_asset(foundry.config),
         ],
         asset_checks=[
             *lake_checks(foundry.config),
             *event_checks(),
             *fleet_checks(foundry.config.fleet.vram_warn_ratio),
         ],
-        jobs=[prompts, events, sessions, watch, figures, fleet, placement, upkeep],
+        jobs=[prompts, events, sessions, watch, figures, fleet, placement, upkeep, embedding],
         sensors=[prompt_sensor_for(prompts), event_sensor_for(events), fleet_sensor_for(fleet, prompts)],
         schedules=[
             reconciliation_for(prompts),
@@ -64,6 +68,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             figures_schedule(figures),
             upkeep_schedule(upkeep),
             placement_schedule(placement),
+            embeddings_schedule(embedding, foundry.config),
         ],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),

@@ -1,0 +1,1 @@
+"""The notes' embeddings as an asset."""
