@@ -41,6 +41,7 @@ def written(notes: Notes, **texts: str) -> WordServer:
 @pytest.fixture
 def library(notes: Notes) -> Notes:
     notes.scene.raw["notes"] |= {"chunk_chars": 60, "overlap_chars": 0, "query_prefix": "search_query: "}
+    (notes.folder / "unreadable.md").write_bytes(b"\xff")
     written(
         notes,
         cats="# Pets\n\nA cat and a cat and a cat.\n\n# Far away\n\nNothing of interest, cat, bread, train, for long.",
@@ -92,7 +93,6 @@ def test_the_command_prints_path_score_and_excerpt_within_80_columns(library: No
 
 
 def test_the_query_of_the_guide_finds_notes_that_say_nearly_the_same(library: Notes) -> None:
-    (library.folder / "unreadable.md").write_bytes(b"\xff")
     library.write(cats_too="A cat and a cat and a cat.")
     embed_notes(library.scene.foundry, run_id="run")
     guide = (Path(__file__).parents[2] / "docs/search.md").read_text(encoding="utf-8")
