@@ -118,6 +118,7 @@ class Body:
         self.events = 0
         self._parser, self._max_bytes, self._is_sse = parser, max_bytes, is_sse
         self._head = bytearray()
+        self._at_start = True
         self._beginning = b""
 
     def feed(self, chunk: bytes) -> list[Any]:
@@ -176,9 +177,12 @@ class Body:
         return name in (b"", *_SSE_FIELDS) or (was_cut and any(f.startswith(name) for f in _SSE_FIELDS))
 
     def _tell(self) -> None:
-        if BOM.startswith(self._head):
-            return
-        self._head[:] = self._head.removeprefix(BOM).lstrip(_SPACE)
+        if self._at_start:
+            if len(self._head) < len(BOM) and BOM.startswith(self._head):
+                return
+            self._at_start = False
+            self._head[:] = self._head.removeprefix(BOM)
+        self._head[:] = self._head.lstrip(_SPACE)
         first = self._head[:1]
         if not first:
             return

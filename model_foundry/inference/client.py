@@ -45,6 +45,23 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class _OneUse(httpx.AsyncBaseTransport):
+    """A connection for every request, and a pool for every connection.
+
+    httpcore's pool looks at all its connections whenever one begins or ends: with 2,000 streams that alone kept the
+    loop busy for seconds, which the first tokens' times then had in them. Nothing is reused, so nothing is shared.
+    """
+
+    def __init__(self) -> None:
+        self._ssl = httpx.create_ssl_context(trust_env=False)
+        self._limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends it. Its connection is closed with the response, or with whatever ends it before there is one."""
+        transport = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits, trust_env=False)
+        return await transport.handle_async_request(request)
+
+
 def new_client() -> httpx.AsyncClient:
     """A client for model servers: as many connections as slots ask for, no proxy or ``.netrc`` of the environment.
 
@@ -52,8 +69,7 @@ def new_client() -> httpx.AsyncClient:
     it; llama.cpp's did so for 3 of 43 requests in a row, each a failed attempt for no fault of the worker. A new
     connection costs a fraction of a millisecond beside an answer's seconds.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
+    return httpx.AsyncClient(transport=_OneUse(), trust_env=False, follow_redirects=False)
 
 
 async def ask(

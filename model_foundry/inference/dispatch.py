@@ -32,6 +32,7 @@ import httpx
 
 from model_foundry.config import LimitsConfig
 from model_foundry.inference.client import ANSWER_TOO_LONG, ask, new_client, utc_now
+from model_foundry.inference.descriptors import make_room
 from model_foundry.inference.schedule import Assignment, Waiting, WorkerState, plan
 from model_foundry.inference.target import InferenceRequest
 from model_foundry.inference.target import WorkerTarget as WorkerTarget  # part of this module's interface
@@ -156,8 +157,10 @@ async def dispatch(
         jitter: numbers between 0 and 1.
 
     Raises:
+        TooFewDescriptors: when this process may not open as many connections as there are slots to fill.
         Exception: what a callback raises; everything in flight is then stopped, as when this is cancelled.
     """
+    make_room(min(len(items), sum(w.slots for w in workers.values())))
     own = client or new_client()
     callbacks = _Callbacks(on_attempt, on_done, on_put_off, look)
     times = _Times(cooling, clock, wall_clock, jitter)

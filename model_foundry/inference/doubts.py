@@ -11,7 +11,7 @@ computed of a doubtful figure (a rate, a pace, what is unattributed) is None.
 | --- | --- | --- |
 | ``cache_likely`` | a prefill rate that only a cached prompt has (ollama#10860) | prefill_tps |
 | ``rate_doubtful`` | a rate that no machine has for one request | that rate |
-| ``server_times_doubtful`` | times longer than the client waited, or far shorter than the stream | rates, unattributed_s |
+| ``server_times_doubtful`` | longer than the client waited, or far shorter than the stream | rates, unattributed_s |
 | ``tokens_doubtful`` | a count that the answer's bytes or chunks contradict | tpot_s, decode_tps |
 | ``truncated_suspect`` | far fewer prompt tokens than were sent (ollama#3839, #17427) | nothing |
 """
