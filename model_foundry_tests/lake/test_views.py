@@ -46,6 +46,10 @@ PARAMS = {
     "stream_created": 1,
     "from_seq": 1,
     "to_seq": 100,
+    "model": "nomic",
+    "dimensions": 2,
+    "query": [1.0, 2.0],
+    "top": 3,
 }
 
 
