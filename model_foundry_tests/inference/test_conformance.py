@@ -45,7 +45,7 @@ def doctor(
 
 
 async def examined(url: str, *, api: Any = None, model: str | None = None) -> tuple[Subject, dict[str, Examined]]:
-    async with conformance.new_client() as client:
+    async with new_client() as client:
         target = WorkerTarget("", url, api or await conformance.find_api(client, url, {}))
         subject = await conformance.meet(client, target, model)
         return subject, {e.statement.id: e async for e in conformance.examine(subject)}
@@ -97,7 +97,7 @@ def test_llama_cpp_is_what_this_project_needs(llama_report: dict[str, Any]) -> N
     assert llama_report["good"] is True
     assert (llama_report["kind"], llama_report["api"], llama_report["model"]) == ("llama.cpp", "openai", LLAMA_MODEL)
     for id_ in (
-        *("lists-models", "model-listed", "health", "metrics", "props", "slots", "head", "keep-alive", "answers"),
+        *("lists-models", "model-listed", "health", "metrics", "props", "slots", "head", "answers"),
         *("content-type", "streams", "first-chunk", "end-mark", "finish-reason", "whole", "usage-asked", "usage-whole"),
         *(
             "usage-agrees",

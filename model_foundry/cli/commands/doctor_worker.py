@@ -20,6 +20,7 @@ from rich.text import Text
 from model_foundry import config as configuration
 from model_foundry.cli.output import console, errors, print_json
 from model_foundry.errors import ConfigError
+from model_foundry.inference.client import new_client
 from model_foundry.inference.conformance import examine as conformance
 from model_foundry.inference.conformance.examine import Examined
 from model_foundry.inference.conformance.outcome import Verdict, excerpt
@@ -69,7 +70,7 @@ def examine_worker(whom: Whom, *, as_json: bool) -> bool:
 
 async def _examine(whom: Whom, *, show: bool) -> tuple[Subject, list[Examined]]:
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    async with conformance.new_client() as client:
+    async with new_client() as client:
         if re.match(r"https?://", whom.worker):
             headers = _headers(whom.api_key_env)
             api = whom.api or await conformance.find_api(client, whom.worker, headers)

@@ -45,11 +45,6 @@ class Examined:
         return self.statement.required and self.outcome.verdict is Verdict.FAILS
 
 
-def new_client() -> httpx.AsyncClient:
-    """A client that keeps connections open, unlike production's, because that too is tried."""
-    return httpx.AsyncClient(trust_env=False, follow_redirects=False)
-
-
 async def find_api(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> Api:
     """The dialect of an unknown server: Ollama's own when it says an Ollama version, else OpenAI's."""
     found = await probe(client, WorkerTarget("it", url, "ollama", headers=headers), PROBE_S)

@@ -171,7 +171,7 @@ class Subject:
     """A server that is tried.
 
     Attributes:
-        client: with keep-alive, so that it can be tried too.
+        client: one that uses no connection twice, as production's does; see decision 0002.
         target: where and how to ask it. ``slots`` is what the user declares.
         model: the server's name of the model to ask for.
         slots_declared: whether ``target.slots`` is the user's word; else the server's own figure counts.
