@@ -79,8 +79,8 @@ def doctor(
 ) -> None:
     """Check config, NATS, workers, lake, Dagster, versions; say what to do about each fault. Exit 1 on a fault.
 
-    With --worker: does that model server speak its dialect? Needs no configuration for a URL. It asks some sixty short
-    questions (16 tokens at most, one of 256 that is broken off), prints what holds and what it means where it does not,
+    With --worker: does that model server speak its dialect? Needs no configuration for a URL. It sends some fifty short
+    requests (16 tokens at most, one of 256 that is broken off), prints what holds and what it means where it does not,
     and an entry for `workers`. Exit 1 when something required does not hold.
     """
     if worker is not None:
