@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -33,7 +31,7 @@ from model_foundry.jetstream.subjects import result_subject
 from model_foundry.placing import Placement
 from model_foundry.records import Completion, Job, JobOutcome
 from model_foundry.runtime import Foundry
-from model_foundry.tasks import end
+from model_foundry.tasks import end, while_flushing
 from model_foundry.text import well_formed
 from model_foundry.warehouse.landing import (
     attempts_so_far,
@@ -249,13 +247,6 @@ async def _answer(
                 return error
             return ack
 
-        async def flush_until(stop: asyncio.Event) -> None:
-            while not stop.is_set():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), FLUSH_EVERY_S)
-                await flush()
-            await flush()  # what ended while the last one was being written
-
         def on_attempt(item: WorkItem, completion: Completion) -> None:
             attempts.append((item.job, completion))
             last[item.job.job_id] = completion
@@ -269,19 +260,8 @@ async def _answer(
         on_progress(0, len(claimed))
         if claimed:
             async with answering_fleet(js, foundry, rates, claimed, run_id) as fleet:
-                stop = asyncio.Event()
-                flusher = asyncio.create_task(flush_until(stop))
-                work = asyncio.create_task(fleet.dispatch(on_attempt, on_done, report.put_off.__setitem__))
-                try:
-                    # a flush that fails must end the run now, and not be found after the last answer
-                    await asyncio.wait({flusher, work}, return_when=asyncio.FIRST_COMPLETED)
-                    if flusher.done():
-                        work.cancel()
-                finally:
-                    await asyncio.gather(work, return_exceptions=True)
-                    stop.set()
-                    await flusher
-                await work
+                work = fleet.dispatch(on_attempt, on_done, report.put_off.__setitem__)
+                await while_flushing(work, flush, FLUSH_EVERY_S)
         if report.put_off:
             await asyncio.to_thread(
                 put_off_jobs, foundry.warehouse, report.put_off, lane=lane, partition_date=day, run_id=run_id
@@ -370,8 +350,7 @@ async def answering_fleet(
     Raises:
         NatsUnavailableError, StreamError: when the fleet's buckets can't be used.
     """
-    holder = f"{re.sub('[^A-Za-z0-9_-]', '_', run_id)[:40]}-{secrets.token_hex(4)}"
-    async with sharing_slots(js, foundry.config.fleet, holder) as slots:
+    async with sharing_slots(js, foundry.config.fleet, run_id) as slots:
         fleet = AnsweringFleet(js, foundry, rates, slots)
         await fleet.place(claimed)
         news = asyncio.create_task(fleet.keep_up())

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +34,7 @@ from model_foundry.placing import Placement
 from model_foundry.records import ErrorKind
 from model_foundry.routing import workers_for
 from model_foundry.runtime import Foundry
-from model_foundry.tasks import end
+from model_foundry.tasks import while_flushing
 from model_foundry.warehouse.vectors import (
     ChunkRow,
     EmbeddedChunk,
@@ -208,13 +206,6 @@ async def _embed_chunks(
             done += len(taken)
             on_progress(done, len(rows))
 
-    async def flush_until(stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), FLUSH_EVERY_S)
-            await flush()
-        await flush()  # what ended while the last one was being written
-
     for row in rows:
         if row.problem is not None:
             gather(EmbeddedChunk(row, "failed", None, None, ErrorKind.INVALID_REQUEST, row.problem))
@@ -222,33 +213,22 @@ async def _embed_chunks(
     if not texts:
         await flush()
         return
-    started, stop = time.monotonic(), asyncio.Event()
+    started = time.monotonic()
     async with JetStream(foundry.nats) as js:
         roster = (await read_board(js, foundry.config)).roster
-        async with sharing_slots(js, foundry.config.fleet, holder_of(run_id)) as slots, new_client() as client:
-            work = asyncio.create_task(
-                embed_texts(
-                    client,
-                    embedders(foundry, roster),
-                    texts,
-                    foundry.config.limits,
-                    params=dict(foundry.config.models[config.model].params),
-                    batch_texts=config.batch_texts,
-                    on_outcome=lambda outcome: gather(_embedded(outcome)),
-                    dimensions=dimensions,
-                    slots=slots,
-                )
+        async with sharing_slots(js, foundry.config.fleet, run_id) as slots, new_client() as client:
+            work = embed_texts(
+                client,
+                embedders(foundry, roster),
+                texts,
+                foundry.config.limits,
+                params=dict(foundry.config.models[config.model].params),
+                batch_texts=config.batch_texts,
+                on_outcome=lambda outcome: gather(_embedded(outcome)),
+                dimensions=dimensions,
+                slots=slots,
             )
-            flusher = asyncio.create_task(flush_until(stop))
-            try:
-                # a flush that fails must end the run now, and not be found after the last answer
-                await asyncio.wait({flusher, work}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                if not work.done():
-                    await end(work)
-                stop.set()
-                await flusher
-            report.pool = await work
+            report.pool = await while_flushing(work, flush, FLUSH_EVERY_S)
     report.took_s = time.monotonic() - started
 
 
@@ -275,11 +255,6 @@ def embedders(foundry: Foundry, roster: Roster) -> list[Embedder]:
         )
         for name in workers_for(config, model, lane)
     ]
-
-
-def holder_of(run_id: str) -> str:
-    """A name, never used before, under which a run holds slots."""
-    return f"{re.sub('[^A-Za-z0-9_-]', '_', run_id)[:40]}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +299,7 @@ async def embed_query(foundry: Foundry, query: str) -> QueryVector:
             report = await ask(without_beats(foundry.config), None)
         else:
             roster = (await read_board(js, foundry.config)).roster
-            slots = await stack.enter_async_context(sharing_slots(js, foundry.config.fleet, holder_of("search")))
+            slots = await stack.enter_async_context(sharing_slots(js, foundry.config.fleet, "search"))
             report = await ask(roster, slots)
     [outcome] = found
     problem = None if outcome.failure is None else outcome.failure.message

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from model_foundry.tasks import end
+import pytest
+
+from model_foundry.tasks import end, while_flushing
 from model_foundry_tests.parts import in_loop
 
 
@@ -36,3 +38,40 @@ async def test_what_a_task_raised_is_its_own() -> None:
     await asyncio.sleep(0)
     await end(task)
     assert str(task.exception()) == "mine"
+
+
+@in_loop
+async def test_what_gathers_while_one_works_is_flushed_meanwhile_and_at_the_end() -> None:
+    gathered, flushed = ["a"], list[str]()
+    first = asyncio.Event()
+
+    async def flush() -> None:
+        flushed.extend(gathered)
+        gathered.clear()
+        first.set()
+
+    async def work() -> str:
+        await first.wait()
+        gathered.append("b")
+        return "done"
+
+    assert await while_flushing(work(), flush, 0.01) == "done"
+    assert flushed == ["a", "b"]
+
+
+@in_loop
+async def test_a_flush_that_fails_ends_the_work_there_and_then() -> None:
+    ended = asyncio.Event()
+
+    async def flush() -> None:
+        raise OSError("the disk is full")
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    with pytest.raises(OSError, match="full"):
+        await asyncio.wait_for(while_flushing(work(), flush, 0.01), 10)
+    assert ended.is_set()

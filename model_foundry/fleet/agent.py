@@ -34,7 +34,7 @@ from model_foundry.fleet.heartbeat import (
     workers_bucket,
 )
 from model_foundry.inference.client import new_client, utc_now
-from model_foundry.inference.probe import ProbeResult, Served, probe
+from model_foundry.inference.probe import ProbeResult, Served, listed_as, probe
 from model_foundry.inference.target import WorkerTarget
 from model_foundry.jetstream.buckets import Bucket, BucketConfig
 from model_foundry.jetstream.client import JetStream, NatsSettings
@@ -187,7 +187,7 @@ def _models_of(
     if result.served:
         found = [_served_model(s) for s in result.served if len(s.name) <= 256]
         listed = {m.name for m in found}
-        missing = [m for m in options.models if m not in listed and f"{m}:latest" not in listed]
+        missing = [m for m in options.models if listed_as(m, listed) is None]
         if missing:
             notes.append(f"the server does not list {', '.join(missing)}")
         return found

@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import Any
 
 from model_foundry.fleet.roster import Member
-from model_foundry.inference.probe import ProbeResult
+from model_foundry.inference.probe import ProbeResult, listed_as
 
 DEGRADED_STALL_S = 30.0
 DEGRADED_SHARE = 0.5
@@ -97,7 +97,7 @@ def missing_models(member: Member, probe: ProbeResult | None) -> list[str]:
     if probe is None or not probe.ok or not probe.models:
         return []
     names = (member.config.models or {}).values()
-    return [m for m in names if m not in probe.models and f"{m}:latest" not in probe.models]
+    return [name for name in names if listed_as(name, probe.models) is None]
 
 
 def health(facts: Facts) -> Health:

@@ -23,6 +23,8 @@ import asyncio
 import contextlib
 import json
 import math
+import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -276,9 +278,8 @@ class Slots:
             return
         if share.said is None:
             share.since = self._clock()
-        body = {"since": share.since, "slots": [[place, priority, n] for (place, priority), n in wants.items()]}
-        await self._bucket.put(key, json.dumps(body).encode())
-        share.said = wants
+        await self._bucket.put(key, _want_body(share.since, wants))
+        share.said = wants  # not before: what could not be put is said again
 
     async def _take(self, name: str, number: int, revision: int) -> int | None:
         body = json.dumps({"holder": self._holder, "since": round(self._clock(), 3)}).encode()
@@ -303,9 +304,7 @@ class Slots:
                 else:
                     share.held[number] = renewed
             if share.said:
-                share.said = None if not share.wants else share.said
-                body = {"since": share.since, "slots": [[p, q, n] for (p, q), n in (share.said or {}).items()]}
-                await self._bucket.put(f"{name}.want.{self._holder}", json.dumps(body).encode())
+                await self._bucket.put(f"{name}.want.{self._holder}", _want_body(share.since, share.said))
             if lost:
                 self.on_change()
 
@@ -321,6 +320,12 @@ class Slots:
             share.said = None
 
 
+def _want_body(since: float, slots: Mapping[Class, int]) -> bytes:
+    """What a holder wants, as :func:`_want` reads it."""
+    body = {"since": since, "slots": [[place, priority, n] for (place, priority), n in slots.items()]}
+    return json.dumps(body).encode()
+
+
 def _want(key: str, entry: Entry) -> Want | None:
     """A holder's want; None when it is deleted or can't be read."""
     said = _said(entry)
@@ -333,17 +338,18 @@ def _want(key: str, entry: Entry) -> Want | None:
 
 
 @contextlib.asynccontextmanager
-async def sharing_slots(js: JetStream, config: FleetConfig, holder: str) -> AsyncIterator[Slots]:
+async def sharing_slots(js: JetStream, config: FleetConfig, who: str) -> AsyncIterator[Slots]:
     """The slots of a holder while it is open; all are given back at the end.
 
     Args:
         js: a connection, open for as long.
         config: the bucket's name and the leases' age.
-        holder: unique: letters, digits, hyphen, underscore.
+        who: a name for people, such as a run's id; a holder's own name is made of it, never used before.
 
     Raises:
         NatsUnavailableError, StreamError: when the bucket can't be made.
     """
+    holder = f"{re.sub('[^A-Za-z0-9_-]', '_', who)[:40]}-{secrets.token_hex(4)}"
     slots = Slots(await js.bucket(slots_bucket(config)), holder, config.lease_s)
     keeper = asyncio.create_task(slots.keep())
     try:

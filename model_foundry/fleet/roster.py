@@ -18,6 +18,7 @@ from typing import Any
 from model_foundry.config import FoundryConfig, WorkerConfig
 from model_foundry.fleet.estimates import Rates, expected_load_s
 from model_foundry.fleet.heartbeat import BadHeartbeat, Heartbeat
+from model_foundry.inference.probe import listed_as
 
 STALLED_S = 120.0
 """A server that has requests and has moved nothing for so long is not given more."""
@@ -143,11 +144,7 @@ def _our_models(said: Heartbeat, config: FoundryConfig) -> dict[str, str] | None
     if not said.models:
         return None
     theirs = [m.name for m in said.models]
-    return {
-        ours: found
-        for ours in config.models
-        if (found := next((t for t in (ours, f"{ours}:latest") if t in theirs), None)) is not None
-    }
+    return {ours: found for ours in config.models if (found := listed_as(ours, theirs)) is not None}
 
 
 def load_times(member: Member, rates: Mapping[tuple[str, str], Rates]) -> dict[str, float] | None:

@@ -36,7 +36,7 @@ from model_foundry.inference.descriptors import make_room
 from model_foundry.inference.schedule import Assignment, Waiting, WorkerState, plan
 from model_foundry.inference.target import InferenceRequest
 from model_foundry.inference.target import WorkerTarget as WorkerTarget  # part of this module's interface
-from model_foundry.inference.worker_state import COOLS, CREDENTIALS_REFUSED, Flight, Worker
+from model_foundry.inference.worker_state import COOLS, Flight, Worker, may_go_on, refuses_us
 from model_foundry.inference.worker_state import Cooling as Cooling  # part of this module's interface
 from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus
 from model_foundry.tasks import end
@@ -498,7 +498,7 @@ class _Loop:
             times = self._times
             worker.failed(completion, pending.position, sent, times.clock(), times.cooling, times.jitter())
             self._changed = True
-        elif _refused_us(completion):
+        elif refuses_us(completion.error_kind, completion.http_status):
             worker.refused_credentials(completion)
             self._changed = True
         elif completion.status is not JobStatus.CANCELLED:
@@ -507,7 +507,11 @@ class _Loop:
         pending.spent += not (lost_slot or completion.not_sent)
         if lost_slot:
             pending.stop, pending.lost_slot = asyncio.Event(), False
-        elif own_cut or not _may_go_on(completion) or pending.spent >= pending.budget(self._limits):
+        elif (
+            own_cut
+            or not may_go_on(completion.error_kind, completion.http_status)
+            or pending.spent >= pending.budget(self._limits)
+        ):
             self._finish_as(pending, completion)
             return
         else:
@@ -529,13 +533,3 @@ class _Loop:
 
 async def _look_at(look: Callable[[WorkerTarget], Awaitable[str | None]], target: WorkerTarget) -> str | None:
     return await look(target)
-
-
-def _refused_us(completion: Completion) -> bool:
-    return completion.error_kind is ErrorKind.INVALID_REQUEST and completion.http_status in CREDENTIALS_REFUSED
-
-
-def _may_go_on(completion: Completion) -> bool:
-    """Whether another worker may do better."""
-    kind = completion.error_kind
-    return kind in COOLS or kind is ErrorKind.MODEL_NOT_FOUND or _refused_us(completion)

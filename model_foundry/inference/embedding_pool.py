@@ -29,7 +29,7 @@ from model_foundry.inference.dispatch import SharedSlots
 from model_foundry.inference.embeddings import EmbeddingRequest, Embeddings, Vector, embed
 from model_foundry.inference.failures import Failure
 from model_foundry.inference.target import WorkerTarget
-from model_foundry.inference.worker_state import COOLS, CREDENTIALS_REFUSED
+from model_foundry.inference.worker_state import COOLS, may_go_on
 from model_foundry.records import ErrorKind
 from model_foundry.tasks import end
 
@@ -271,21 +271,22 @@ class _Pool(Generic[Text]):
             if not isinstance(outcome, Failure):
                 self.report.texts_by_worker[line.name] = self.report.texts_by_worker.get(line.name, 0) + 1
                 self._on_outcome(Outcome(text, line.name, vector=outcome))
-            elif outcome is found.worker_failure and _may_go_on(outcome):
+            elif outcome is found.worker_failure and may_go_on(outcome.kind, outcome.http_status):
                 again.append((text, words))
             else:
                 self._on_outcome(Outcome(text, line.name, failure=outcome))
-        if found.worker_failure is None or not _may_go_on(found.worker_failure):
+        failure = found.worker_failure
+        if failure is None or not may_go_on(failure.kind, failure.http_status):
             line.failures = 0
             return
-        self._failed(line, found.worker_failure)
+        self._failed(line, failure)
         batch.spent += not found.not_sent
         if batch.spent >= self._limits.max_attempts:
             for text, _ in again:
-                self._on_outcome(Outcome(text, line.name, failure=found.worker_failure, put_off=True))
+                self._on_outcome(Outcome(text, line.name, failure=failure, put_off=True))
             return
         batch.tried.add(line.name)
-        self.queue.appendleft(_Batch(again, batch.spent, batch.tried, found.worker_failure))
+        self.queue.appendleft(_Batch(again, batch.spent, batch.tried, failure))
 
     def _count(self, found: Embeddings) -> None:
         self.report.requests += found.requests
@@ -315,9 +316,3 @@ class _Pool(Generic[Text]):
             batch = self.queue.popleft()
             for text, _ in batch.texts:
                 self._on_outcome(Outcome(text, None, failure=batch.last or nobody, put_off=True))
-
-
-def _may_go_on(failure: Failure) -> bool:
-    """Whether another worker may do better."""
-    refused = failure.kind is ErrorKind.INVALID_REQUEST and failure.http_status in CREDENTIALS_REFUSED
-    return failure.kind in COOLS or failure.kind is ErrorKind.MODEL_NOT_FOUND or refused

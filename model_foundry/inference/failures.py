@@ -18,6 +18,8 @@ from typing import Any
 from model_foundry.records import ErrorKind
 
 MAX_MESSAGE_CHARS = 500
+CREDENTIALS_REFUSED = (401, 403, 407)
+"""HTTP statuses of a server that will not have us."""
 
 _CONTEXT_OVERFLOW = re.compile(
     "|".join(
@@ -67,7 +69,7 @@ def of_response(
     def failure(kind: ErrorKind, message: str) -> Failure:
         return Failure(kind, message, http_status=status, retry_after_s=wait_s)
 
-    if status in (401, 403, 407):
+    if status in CREDENTIALS_REFUSED:
         return failure(
             ErrorKind.INVALID_REQUEST,
             f"worker {worker} refuses our credentials (HTTP {status}): {said}; "

@@ -11,6 +11,7 @@ Read are, from Ollama ``/api/tags``, ``/api/ps``, ``/api/version`` (its ``api/ty
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -94,6 +95,11 @@ class ProbeResult:
     generated_tokens_total: float | None = field(default=None, compare=False)
     work_total: float | None = field(default=None, compare=False)
     late: tuple[str, ...] = field(default=(), compare=False)
+
+
+def listed_as(model: str, listed: Collection[str]) -> str | None:
+    """The name under which a server lists a model: as it is, or as Ollama names one without a tag; else None."""
+    return next((name for name in (model, f"{model}:latest") if name in listed), None)
 
 
 async def probe(client: httpx.AsyncClient, target: WorkerTarget, timeout_s: float) -> ProbeResult:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from model_foundry.inference.failures import CREDENTIALS_REFUSED
 from model_foundry.inference.schedule import WorkerState
 from model_foundry.inference.target import WorkerTarget
 from model_foundry.records import Completion, ErrorKind
@@ -33,8 +34,17 @@ COOLS = frozenset(
     }
 )
 """Failures that are the worker's: another may do better, and this one is left alone for a while."""
-CREDENTIALS_REFUSED = (401, 403, 407)
 _TOO_SLOW = frozenset({ErrorKind.TIMEOUT, ErrorKind.STALLED})
+
+
+def refuses_us(kind: ErrorKind | None, http_status: int | None) -> bool:
+    """Whether a failure is that of our credentials."""
+    return kind is ErrorKind.INVALID_REQUEST and http_status in CREDENTIALS_REFUSED
+
+
+def may_go_on(kind: ErrorKind | None, http_status: int | None) -> bool:
+    """Whether another worker may do better after such a failure."""
+    return kind in COOLS or kind is ErrorKind.MODEL_NOT_FOUND or refuses_us(kind, http_status)
 
 
 @dataclass(frozen=True, slots=True)
