@@ -17,6 +17,7 @@ from model_foundry.config import EMBEDDED, FoundryConfig, WorkerConfig
 from model_foundry.embedded import endpoints
 from model_foundry.errors import ConfigError
 from model_foundry.inference.dispatch import WorkerTarget
+from model_foundry.inference.target import bearer
 from model_foundry.jetstream.client import NatsSettings
 from model_foundry.warehouse.lake import Warehouse
 
@@ -117,8 +118,7 @@ class Foundry:
             )
         key_file = worker.api_key_file and self.config_file.parent / worker.api_key_file
         key = configuration.secret(worker.api_key_env, key_file, key=f"workers.{name}.api_key")
-        headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-        return WorkerTarget(name=name, url=url, api=worker.api, slots=worker.slots, headers=headers)
+        return WorkerTarget(name=name, url=url, api=worker.api, slots=worker.slots, headers=bearer(key))
 
     # -- routing snapshots: a run routes by the configuration its sensor tick used, whatever the file says since ------
 

@@ -10,6 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic import SecretStr
+
+
+def bearer(key: SecretStr | None) -> dict[str, str]:
+    """The header that carries a key (RFC 6750); none without one."""
+    return {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerTarget:

@@ -25,7 +25,7 @@ from model_foundry.inference.conformance import examine as conformance
 from model_foundry.inference.conformance.examine import Examined
 from model_foundry.inference.conformance.outcome import Verdict, excerpt
 from model_foundry.inference.conformance.subject import Subject
-from model_foundry.inference.target import WorkerTarget
+from model_foundry.inference.target import WorkerTarget, bearer
 from model_foundry.runtime import Foundry
 
 MAX_CELL_CHARS = 110
@@ -72,7 +72,7 @@ async def _examine(whom: Whom, *, show: bool) -> tuple[Subject, list[Examined]]:
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     async with new_client() as client:
         if re.match(r"https?://", whom.worker):
-            headers = _headers(whom.api_key_env)
+            headers = bearer(configuration.secret(whom.api_key_env, None, key="api_key"))
             api = whom.api or await conformance.find_api(client, whom.worker, headers)
             target = WorkerTarget("", whom.worker, api, headers=headers)
             subject = await conformance.meet(client, target, whom.model)
@@ -106,11 +106,6 @@ def _configured(whom: Whom) -> tuple[WorkerTarget, str | None]:
     names = worker.models or {}
     model = names.get(whom.model, whom.model) if whom.model else next(iter(names.values()), None)
     return foundry.worker_target(whom.worker, worker), model
-
-
-def _headers(api_key_env: str | None) -> dict[str, str]:
-    key = configuration.secret(api_key_env, None, key="api_key")
-    return {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
 
 
 def _print_table(found: list[Examined]) -> None:

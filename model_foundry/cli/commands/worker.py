@@ -28,7 +28,7 @@ from model_foundry.errors import ConfigError
 from model_foundry.fleet.agent import Agent, AgentOptions
 from model_foundry.fleet.heartbeat import Heartbeat, name_problem, url_problem, workers_bucket
 from model_foundry.inference.client import utc_now
-from model_foundry.inference.target import WorkerTarget
+from model_foundry.inference.target import WorkerTarget, bearer
 from model_foundry.jetstream.client import NatsSettings
 from model_foundry.runtime import Foundry
 
@@ -166,7 +166,7 @@ def resolve(
         url=probe_url,
         api=section.api,
         slots=section.slots,
-        headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
+        headers=bearer(key),
     )
     options = AgentOptions(
         name=given.name,
