@@ -1,56 +1,30 @@
 """Answering: from pending jobs of one partition to recorded attempts and published results.
 
-Belongs here: claiming, handing jobs to the dispatcher, telling it how the fleet changes, recording in small batches,
-publishing. Does not belong here: who may get a job (``placing``), which worker gets it (``inference.dispatch``), the
-HTTP dialects (``inference``), the SQL (``warehouse``).
-
-The order is record, then publish, then mark as published. A run that dies in between leaves a finished job whose
-result is unpublished; the partition's next run publishes it. A result can so arrive twice, never not at all.
+Belongs here: claiming, giving jobs their sources, recording in small batches. Does not belong here: the fleet
+(``asking``), who may get a job (``placing``), which worker gets it (``inference.dispatch``), the HTTP dialects
+(``inference``), the message of a result (``results``), the SQL (``warehouse``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from typing import Any
 
-from model_foundry.errors import NatsUnavailableError, StreamError
-from model_foundry.fleet.board import cancellation_key, cancellations_bucket, read_board
-from model_foundry.fleet.estimates import Rates, rates_from_rows
-from model_foundry.fleet.leases import Slots, sharing_slots
-from model_foundry.fleet.roster import without_beats
-from model_foundry.inference.client import new_client
-from model_foundry.inference.dispatch import Control, WorkerTarget, WorkItem, dispatch
-from model_foundry.inference.probe import probe
-from model_foundry.jetstream.client import JetStream, PubAck
-from model_foundry.jetstream.subjects import result_subject
-from model_foundry.placing import Placement
-from model_foundry.records import Completion, Job, JobOutcome
+from model_foundry.asking import Claimed, asked_fleet, measured_rates
+from model_foundry.fleet.estimates import Rates
+from model_foundry.grounding import with_sources
+from model_foundry.inference.dispatch import WorkItem
+from model_foundry.jetstream.client import JetStream
+from model_foundry.records import Completion, Job, JobOutcome, JobStatus, Task
+from model_foundry.results import Finished, Results
 from model_foundry.runtime import Foundry
-from model_foundry.tasks import end, while_flushing
-from model_foundry.text import well_formed
-from model_foundry.warehouse.landing import (
-    attempts_so_far,
-    claim_jobs,
-    finished_unpublished,
-    mark_published,
-    put_off_jobs,
-    record_completions,
-)
-
-PUBLISH_AT_ONCE = 100
-HEADER_BYTES = 4096
-"""Room left for a result message's headers within the server's limit."""
-
-Finished = tuple[Job, JobOutcome, Completion | None]
-"""A job, how it ended, and its last attempt."""
-
-RATES_DAYS = 7
-LOOK_TIMEOUT_S = 5.0
+from model_foundry.searching import as_search
+from model_foundry.tasks import while_flushing
+from model_foundry.warehouse.landing import attempts_so_far, claim_jobs, put_off_jobs, record_completions
+from model_foundry.warehouse.sources import Search, record_searches, sources_of
 
 FLUSH_EVERY_S = 1.0
 """How long a finished job waits, at most, before it is recorded and its result published."""
@@ -78,56 +52,13 @@ class AnswerReport:
         return "waiting" if self.put_off else "empty"
 
 
-def result_payload(job: Job, outcome: JobOutcome, last: Completion | None) -> dict[str, Any]:
-    """The message on ``results.<job_id>``, as the README documents it. Pure."""
-    timings = asdict(last.timings) | {"queue_s": last.queue_s} if last else {}
-    error = {"kind": outcome.error_kind, "message": outcome.error_message} if outcome.error_kind else None
-    return {
-        "job_id": job.job_id,
-        "correlation_id": job.correlation_id,
-        "status": outcome.status,
-        "text": last.text if last else None,
-        "reasoning": (last.reasoning or None) if last else None,
-        "tool_calls": (last.tool_calls or None) if last else None,
-        "finish_reason": last.finish_reason if last else None,
-        "domain": job.domain,
-        "lane": job.lane,
-        "model": job.model,
-        "worker": last.worker if last else None,
-        "attempt": outcome.attempts,
-        "usage": {
-            "prompt_tokens": last.prompt_tokens if last else None,
-            "completion_tokens": last.completion_tokens if last else None,
-        },
-        "timings": timings,
-        "error": error,
-    }
-
-
-def fitting(payload: dict[str, Any], max_bytes: int) -> bytes:
-    """The payload as JSON of at most so many bytes. A text that is too long for the server's messages is cut and
-    ``truncated`` says so: the whole answer is in the lake, and a result that can't be sent would be tried for ever.
-    """
-    body = _json_bytes(payload)
-    if len(body) > max_bytes:
-        payload = {**payload, "reasoning": None, "tool_calls": None, "truncated": True}
-        body = _json_bytes(payload)
-    while len(body) > max_bytes and payload["text"]:
-        payload["text"] = payload["text"][: len(payload["text"]) // 2]
-        body = _json_bytes(payload)
-    return body
-
-
-def _json_bytes(payload: dict[str, Any]) -> bytes:
-    return well_formed(json.dumps(payload, ensure_ascii=False)).encode()
-
-
 def answer_partition(
     foundry: Foundry,
     day: date,
     lane: str,
     *,
     run_id: str,
+    task: Task = Task.ANSWER,
     dead_runs: Collection[str] = (),
     retry_failed: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -139,6 +70,7 @@ def answer_partition(
         day: the partition's date.
         lane: the partition's lane.
         run_id: who answers; jobs are claimed under it.
+        task: ``ANSWER``, or ``SEARCH`` for the jobs that are searches; their results are then recorded too.
         dead_runs: runs known to have ended; jobs that they claimed and left are taken over.
         retry_failed: also ask again for jobs that failed.
         on_progress: called with (done, total) as jobs finish.
@@ -146,40 +78,32 @@ def answer_partition(
     Returns:
         Counts and the ids of the jobs that were handled.
     """
-    foundry.warehouse.migrate()
+    warehouse = foundry.warehouse
+    warehouse.migrate()
     jobs = claim_jobs(
-        foundry.warehouse,
+        warehouse,
         lane=lane,
         partition_date=day,
         run_id=run_id,
         now=datetime.now(UTC),
+        tasks=[task],
         dead_runs=dead_runs,
         retry_failed=retry_failed,
     )
     ids = [job.job_id for job in jobs]
-    before = attempts_so_far(foundry.warehouse, ids, lane=lane, partition_date=day)
-    claimed = [
-        Claimed(job, last, 0 if retry_failed else spent)
-        for job in jobs
-        for last, spent in [before.get(job.job_id, (0, 0))]
-    ]
+    before = attempts_so_far(warehouse, ids, lane=lane, partition_date=day)
+    sources = sources_of(warehouse, [j.job_id for j in jobs if j.ground], lane=lane, partition_date=day)
+    claimed = []
+    for job in jobs:
+        last, spent = before.get(job.job_id, (0, 0))
+        asked = as_search(job, lane, foundry.config.search) if task is Task.SEARCH else job
+        if job.ground:
+            asked = replace(
+                job, messages=with_sources(job.messages, sources.get(job.job_id, ()), foundry.config.grounding)
+            )
+        claimed.append(Claimed(asked, last, 0 if retry_failed else spent))
     rates = measured_rates(foundry) if jobs else {}
     return asyncio.run(_answer(foundry, day, lane, claimed, rates, run_id, on_progress))
-
-
-def measured_rates(foundry: Foundry) -> dict[tuple[str, str], Rates]:
-    """What each worker has shown with each model in the last days."""
-    since = datetime.now(UTC) - timedelta(days=RATES_DAYS)
-    return rates_from_rows(foundry.warehouse.show("service_rates", {"since": since}))
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A job of this run, with the number of its last attempt and how many count against its budget."""
-
-    job: Job
-    last_attempt: int
-    spent: int
 
 
 async def _answer(
@@ -195,9 +119,11 @@ async def _answer(
     attempts: list[tuple[Job, Completion]] = []
     finished: list[Finished] = []
     last: dict[str, Completion] = {}
+    where: dict[str, Any] = {"lane": lane, "partition_date": day, "run_id": run_id}
 
     async with JetStream(foundry.nats) as js:
         await js.ensure_stream(foundry.config.streams.results)
+        results = Results(js, foundry, day, lane)
 
         async def flush() -> None:
             """Records what has gathered, then publishes it. The lake is written off the loop: answers stream on."""
@@ -206,46 +132,11 @@ async def _answer(
             finished.clear()
             if not taken and not done:
                 return
-            await asyncio.to_thread(
-                record_completions,
-                foundry.warehouse,
-                taken,
-                [outcome for _, outcome, _ in done],
-                lane=lane,
-                partition_date=day,
-                run_id=run_id,
-            )
-            await publish(done)
+            await asyncio.to_thread(record_searches, foundry.warehouse, _searches(done), **where)
+            outcomes = [outcome for _, outcome, _ in done]
+            await asyncio.to_thread(record_completions, foundry.warehouse, taken, outcomes, **where)
+            await results.publish(done)
             on_progress(len(report.job_ids), len(claimed))
-
-        async def publish(results: Sequence[Finished]) -> None:
-            """Publishes results and marks them; one that is refused does not keep the others back."""
-            published: list[tuple[JobOutcome, int]] = []
-            refused: StreamError | None = None
-            for start in range(0, len(results), PUBLISH_AT_ONCE):
-                chunk = results[start : start + PUBLISH_AT_ONCE]
-                for (_, outcome, _), ack in zip(chunk, await asyncio.gather(*map(publish_one, chunk)), strict=True):
-                    if isinstance(ack, StreamError):
-                        refused = ack
-                    else:
-                        published.append((outcome, ack.seq))
-            if published:
-                await asyncio.to_thread(mark_published, foundry.warehouse, published, partition_date=day)
-                report.published += len(published)
-            if refused:
-                raise refused
-
-        async def publish_one(result: Finished) -> PubAck | StreamError:
-            job, outcome, completion = result
-            body = fitting(result_payload(job, outcome, completion), js.max_payload_bytes - HEADER_BYTES)
-            msg_id = f"{job.stream_created}-{job.seq}-{outcome.attempts}-{outcome.status}"
-            try:
-                ack = await js.publish(result_subject(job.job_id), body, msg_id=msg_id)
-                if job.reply_to:
-                    await js.publish_core(job.reply_to, body)
-            except StreamError as error:
-                return error
-            return ack
 
         def on_attempt(item: WorkItem, completion: Completion) -> None:
             attempts.append((item.job, completion))
@@ -259,102 +150,27 @@ async def _answer(
 
         on_progress(0, len(claimed))
         if claimed:
-            async with answering_fleet(js, foundry, rates, claimed, run_id) as fleet:
+            async with asked_fleet(js, foundry, rates, claimed, run_id) as fleet:
                 work = fleet.dispatch(on_attempt, on_done, report.put_off.__setitem__)
                 await while_flushing(work, flush, FLUSH_EVERY_S)
         if report.put_off:
-            await asyncio.to_thread(
-                put_off_jobs, foundry.warehouse, report.put_off, lane=lane, partition_date=day, run_id=run_id
-            )
-        left = await asyncio.to_thread(finished_unpublished, foundry.warehouse, lane=lane, partition_date=day)
-        await publish(left)
+            await asyncio.to_thread(put_off_jobs, foundry.warehouse, report.put_off, **where)
+        await results.publish_left()
+        report.published = results.published
     return report
 
 
-class AnsweringFleet:
-    """The fleet as one run uses it, kept up to date while it answers; see :func:`answering_fleet`."""
-
-    def __init__(self, js: JetStream, foundry: Foundry, rates: Mapping[tuple[str, str], Rates], slots: Slots) -> None:
-        self._js, self._foundry, self._rates, self._slots = js, foundry, rates, slots
-        self._control = Control()
-        self._items: list[WorkItem] = []
-        self._placement = Placement(foundry, without_beats(foundry.config), rates)
-
-    async def place(self, claimed: Sequence[Claimed]) -> None:
-        """Reads the fleet and places the jobs in it."""
-        self._placement = await self._look()
-        self._items = [self._placement.item(c.job, c.last_attempt, c.spent) for c in claimed]
-
-    async def _look(self) -> Placement:
-        board = await read_board(self._js, self._foundry.config)
-        return Placement(self._foundry, board.roster, self._rates)
-
-    async def dispatch(
-        self,
-        on_attempt: Callable[[WorkItem, Completion], None],
-        on_done: Callable[[WorkItem, JobOutcome], None],
-        put_off: Callable[[str, str], None],
-    ) -> None:
-        """Answers what was placed."""
-        async with new_client() as client:
-
-            async def look(target: WorkerTarget) -> str | None:
-                found = await probe(client, target, LOOK_TIMEOUT_S)
-                return None if found.reachable and not found.loading else found.detail
-
-            await dispatch(
-                self._items,
-                self._placement.targets,
-                self._foundry.config.limits,
-                on_attempt=on_attempt,
-                on_done=on_done,
-                on_put_off=lambda item, reason: put_off(item.job.job_id, reason),
-                control=self._control,
-                slots=self._slots,
-                look=look,
-                client=client,
-            )
-
-    async def keep_up(self) -> None:
-        """Tells the dispatch of workers that come, go or change, and of jobs that are cancelled, until cancelled."""
-        ours = {cancellation_key(item.job.job_id): item.job.job_id for item in self._items}
-
-        def on_cancelled(key: str) -> None:
-            if key in ours:
-                self._control.cancel([ours[key]])
-
-        while True:
-            with contextlib.suppress(NatsUnavailableError, StreamError):  # it is looked at again in a moment
-                bucket = await self._js.bucket(cancellations_bucket(self._foundry.config.fleet))
-                async with bucket.changes(">", on_cancelled):
-                    while True:
-                        for key in await bucket.entries():
-                            on_cancelled(key)
-                        self._renew(await self._look())
-                        await asyncio.sleep(self._foundry.config.fleet.heartbeat_s / 2)
-            await asyncio.sleep(1.0)
-
-    def _renew(self, placement: Placement) -> None:
-        """Tells the dispatch of the fleet, if it is not what it was."""
-        was, self._placement = self._placement, placement
-        if was.targets != placement.targets or was.roster.config.workers != placement.roster.config.workers:
-            self._control.renew(placement.targets, placement.again)
-
-
-@contextlib.asynccontextmanager
-async def answering_fleet(
-    js: JetStream, foundry: Foundry, rates: Mapping[tuple[str, str], Rates], claimed: Sequence[Claimed], run_id: str
-) -> AsyncIterator[AnsweringFleet]:
-    """The fleet, with slots of its own, while it is open.
-
-    Raises:
-        NatsUnavailableError, StreamError: when the fleet's buckets can't be used.
-    """
-    async with sharing_slots(js, foundry.config.fleet, run_id) as slots:
-        fleet = AnsweringFleet(js, foundry, rates, slots)
-        await fleet.place(claimed)
-        news = asyncio.create_task(fleet.keep_up())
-        try:
-            yield fleet
-        finally:
-            await end(news)
+def _searches(finished: Sequence[Finished]) -> list[Search]:
+    """Those of the finished jobs that were searches, as they are recorded."""
+    return [
+        Search(
+            job.job_id,
+            job.lane,
+            str(job.messages[-1]["content"]),
+            "answered" if outcome.status is JobStatus.ANSWERED else "failed",
+            attempt,
+            None if attempt else outcome.error_message,
+        )
+        for job, outcome, attempt in finished
+        if job.task is Task.SEARCH
+    ]

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -259,16 +259,28 @@ def embedders(foundry: Foundry, roster: Roster) -> list[Embedder]:
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector, or why there is none: ``problem``, by worker where it is a worker's."""
+    """A query's vector, or why there is none.
+
+    Attributes:
+        vector: of the query.
+        worker: who embedded it.
+        problem: why there is no vector.
+        kind: of that failure; None when nobody could be asked now.
+    """
 
     vector: Vector | None
     worker: str | None
     problem: str | None = None
-    dropped: Mapping[str, str] = field(default_factory=dict)
+    kind: ErrorKind | None = None
 
 
 async def embed_query(foundry: Foundry, query: str) -> QueryVector:
-    """The vector of a query, by the model of the notes.
+    """The vector of one query; see :func:`embed_queries`."""
+    return (await embed_queries(foundry, [query]))[0]
+
+
+async def embed_queries(foundry: Foundry, queries: Sequence[str]) -> list[QueryVector]:
+    """The vectors of queries, by the model of the notes, in their order.
 
     Slots are shared when NATS is there. Without it nobody else takes new ones, so a worker is asked as it is.
 
@@ -276,18 +288,18 @@ async def embed_query(foundry: Foundry, query: str) -> QueryVector:
         ConfigError: when there are no notes configured.
     """
     config = notes_config(foundry)
-    found: list[Outcome[str]] = []
+    found: dict[int, Outcome[int]] = {}
 
-    async def ask(roster: Roster, slots: SharedSlots | None) -> PoolReport:
+    async def ask(roster: Roster, slots: SharedSlots | None) -> None:
         async with new_client() as client:
-            return await embed_texts(
+            await embed_texts(
                 client,
                 embedders(foundry, roster),
-                [(query, config.query_prefix + query)],
+                [(n, config.query_prefix + query) for n, query in enumerate(queries)],
                 foundry.config.limits,
                 params=dict(foundry.config.models[config.model].params),
-                batch_texts=1,
-                on_outcome=found.append,
+                batch_texts=config.batch_texts,
+                on_outcome=lambda outcome: found.__setitem__(outcome.text, outcome),
                 slots=slots,
                 priority=QUERY_PRIORITY,
             )
@@ -296,11 +308,19 @@ async def embed_query(foundry: Foundry, query: str) -> QueryVector:
         try:
             js = await stack.enter_async_context(JetStream(foundry.nats))
         except (NatsUnavailableError, ConfigError):
-            report = await ask(without_beats(foundry.config), None)
+            await ask(without_beats(foundry.config), None)
         else:
             roster = (await read_board(js, foundry.config)).roster
             slots = await stack.enter_async_context(sharing_slots(js, foundry.config.fleet, "search"))
-            report = await ask(roster, slots)
-    [outcome] = found
-    problem = None if outcome.failure is None else outcome.failure.message
-    return QueryVector(outcome.vector, outcome.worker, problem, report.dropped)
+            await ask(roster, slots)
+    return [_query_vector(found[n]) for n in range(len(queries))]
+
+
+def _query_vector(outcome: Outcome[int]) -> QueryVector:
+    failure = outcome.failure
+    return QueryVector(
+        outcome.vector,
+        outcome.worker,
+        None if failure is None else failure.message,
+        None if failure is None or outcome.put_off else failure.kind,
+    )

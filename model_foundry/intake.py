@@ -89,6 +89,10 @@ class Intake(ABC, Generic[Record]):
     def partition_of(self, record: Record) -> Partition:
         """Where a record belongs."""
 
+    def wants(self, batch: Batch[Record]) -> tuple[str, ...]:
+        """What a batch's records ask for beside being landed, in words of the stream's own; sorted."""
+        return ()
+
     @abstractmethod
     def incoming(self, batch: Batch[Record], range_: IngestRange, run_id: str) -> Incoming:
         """A batch, prepared for landing."""
@@ -114,7 +118,7 @@ class Intake(ABC, Generic[Record]):
 
 @dataclass(frozen=True, slots=True)
 class RunAsk:
-    """One run that a tick asks for: a partition, and the range of sequences it should land."""
+    """One run that a tick asks for: a partition, the range of sequences it should land, what those want beside."""
 
     partition_date: date
     lane: str
@@ -123,6 +127,7 @@ class RunAsk:
     from_seq: int
     to_seq: int
     config_digest: str
+    wants: tuple[str, ...] = ()
 
     @property
     def run_key(self) -> str:
@@ -176,8 +181,8 @@ def plan_tick(foundry: Foundry, kind: type[Intake[Record]], cursor_text: str | N
     span, messages, lost, notes = found
     digest = foundry.remember_routing()
     asks = [
-        RunAsk(day, lane, span.name, span.created, span.first_seq, span.last_seq, digest)
-        for day, lane in sorted(intake.read_all(messages))
+        RunAsk(day, lane, span.name, span.created, span.first_seq, span.last_seq, digest, intake.wants(batch))
+        for (day, lane), batch in sorted(intake.read_all(messages).items(), key=lambda found: found[0])
     ]
     if lost is not None:  # a run must say so: a tick's log is soon gone
         today = partition_date(datetime.now(UTC), config.lake.first_date)

@@ -16,8 +16,8 @@ from model_foundry.errors import ConfigError
 from model_foundry.fleet.estimates import Rates, estimated_tokens, expected_service_s
 from model_foundry.fleet.roster import Roster, load_times
 from model_foundry.inference.dispatch import WorkerTarget, WorkItem
-from model_foundry.records import Job
-from model_foundry.routing import worker_ranks, workers_for
+from model_foundry.records import Job, Task
+from model_foundry.routing import searchers_for, worker_ranks, workers_for
 from model_foundry.runtime import Foundry
 
 
@@ -52,6 +52,8 @@ class Placement:
 
     def item(self, job: Job, attempts_before: int = 0, spent_before: int = 0) -> WorkItem:
         """A job with the workers that may answer it, by the fleet of this moment."""
+        if job.task is Task.SEARCH:
+            return self._search_item(job, attempts_before, spent_before)
         config = self.roster.config
         known = job.model in config.models
         workers = workers_for(config, job.model or "", job.lane, job.role) if known else ()
@@ -67,6 +69,20 @@ class Placement:
             places=tuple(config.workers[w].supports.index(job.lane) for w in workers),
             service_s=self._service_s(job, workers, params),
             first=role.worker if role else None,
+            spent_before=spent_before,
+        )
+
+    def _search_item(self, job: Job, attempts_before: int, spent_before: int) -> WorkItem:
+        """A search with the servers that may be asked. It has no model, and no rate is known of it."""
+        workers = searchers_for(self.roster.config, job.lane)
+        places = tuple(self.roster.config.workers[w].supports.index(job.lane) for w in workers)
+        return WorkItem(
+            job=job,
+            workers=workers,
+            ranks=places,
+            attempts_before=attempts_before,
+            params=job.params,
+            places=places,
             spent_before=spent_before,
         )
 

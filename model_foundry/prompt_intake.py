@@ -34,6 +34,11 @@ class PromptIntake(Intake[Job]):
         """The job's day and lane."""
         return record.partition_date, record.lane
 
+    def wants(self, batch: Batch[Job]) -> tuple[str, ...]:
+        """The tasks of the jobs, and where they want sources from."""
+        pending = [job for job in batch.records if job.error_kind is None]
+        return tuple(sorted({str(job.task) for job in pending} | {ground for job in pending for ground in job.ground}))
+
     def incoming(self, batch: Batch[Job], range_: IngestRange, run_id: str) -> Incoming:
         """The jobs and rejects."""
         digest = self.config.routing_digest()

@@ -30,6 +30,18 @@ class JobStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Task(StrEnum):
+    """What is done for a job: a model answers it, a search server searches, or a model translates it in parts."""
+
+    ANSWER = "answer"
+    SEARCH = "search"
+    TRANSLATE = "translate"
+
+
+GROUNDS = ("web", "notes")
+"""Where sources can be searched for a job."""
+
+
 class ErrorKind(StrEnum):
     """Why a job has no answer: a closed set, so that errors can be counted and compared."""
 
@@ -82,6 +94,14 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class Translate:
+    """What is to be translated into which languages, as codes (BCP 47); ``source`` None: whatever it is written in."""
+
+    to: tuple[str, ...]
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PromptEnvelope:
     """A prompt message that could be read. Nothing here has been checked against the configuration.
 
@@ -108,11 +128,17 @@ class PromptEnvelope:
     extra: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     problem: str | None = None
+    ground: tuple[str, ...] = ()
+    query: str | None = None
+    translate: Translate | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One prompt to answer, routed: a row of ``jobs``. Times are UTC."""
+    """One prompt to answer, routed: a row of ``jobs``. Times are UTC.
+
+    ``ground`` names where sources for it are searched, ``query`` what is searched for (the prompt, when None).
+    """
 
     stream: str
     stream_created: int
@@ -143,6 +169,10 @@ class Job:
     status: JobStatus
     error_kind: ErrorKind | None = None
     error_message: str | None = None
+    task: Task = Task.ANSWER
+    ground: tuple[str, ...] = ()
+    query: str | None = None
+    translate: Translate | None = None
 
 
 @dataclass(slots=True)
@@ -214,13 +244,26 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebResult:
+    """A result of a search server, as it gave it; ``content`` is its snippet."""
+
+    url: str
+    title: str
+    content: str
+    engine: str | None = None
+    score: float | None = None
+    published_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """The recorded outcome of one attempt at a job: a row of ``completions``.
 
     ``tokens_source`` says who counted the tokens: ``server`` or ``missing``. ``server_stats`` is the server's own
     final statistics, as received. ``sent_at`` is the wall clock at sending (UTC); ``queue_s`` is stream timestamp ->
     request sent, across two hosts' clocks, so it can be negative and is then kept as it is. ``not_sent``: there was no
-    connection, so the worker never saw the request; not a column.
+    connection, so the worker never saw the request; not a column. ``results`` are those of a search; rows of
+    ``web_results``.
     """
 
     job_id: str
@@ -250,6 +293,7 @@ class Completion:
     not_sent: bool = False
     server_stats: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    results: tuple[WebResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,23 @@ The rule, first match wins:
 2. a role is named        -> the role's model; the role's worker is asked first; for a role that is off in the profile
                              its substitute stands, if it has one that is on
 3. neither                -> the domain's candidates in configured order; the first whose lane some worker serves
+
+Before it: what asks for a lane of searches is a search, and has no model. A translation, and a prompt that asks for the
+capability ``translation``, is for the translator (the first role of that kind that is on) when no model or role is
+named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from model_foundry.config import FoundryConfig
+from model_foundry.config import SEARCH_API, TRANSLATION_LANE, FoundryConfig
 from model_foundry.domains import classify, language_of
 from model_foundry.jetstream.subjects import subject_matches
-from model_foundry.records import UNROUTABLE_LANE, ErrorKind, Job, JobStatus, PromptEnvelope
+from model_foundry.languages import UnknownLanguage, language_name
+from model_foundry.records import GROUNDS, UNROUTABLE_LANE, ErrorKind, Job, JobStatus, PromptEnvelope, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,17 @@ def workers_for(config: FoundryConfig, model: str, lane: str, role: str | None =
     return tuple(sorted(able, key=lambda name: (name != preferred, config.workers[name].supports.index(lane))))
 
 
+def searchers_for(config: FoundryConfig, lane: str) -> tuple[str, ...]:
+    """The search servers of a lane, first choice first."""
+    able = [name for name, w in config.workers.items() if lane in w.supports and w.api == SEARCH_API]
+    return tuple(sorted(able, key=lambda name: config.workers[name].supports.index(lane)))
+
+
+def translator_of(config: FoundryConfig) -> str | None:
+    """The role that translates: the first of the kind ``translator`` that is on."""
+    return next((name for name in config.active_roles if config.roles[name].kind == "translator"), None)
+
+
 def worker_ranks(config: FoundryConfig, workers: Sequence[str], lane: str, role: str | None = None) -> tuple[int, ...]:
     """The rank of each worker of :func:`workers_for`; workers of equal rank are taken by free slots."""
     preferred = config.roles[role].worker if role in config.roles else None
@@ -105,6 +121,8 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
     """Routes one readable prompt. Pure: the same envelope and configuration always give the same route."""
     if envelope.domain is not None:
         domain, source, why = envelope.domain, envelope.domain_source or "message", "given by the sender"
+    elif envelope.translate is not None and TRANSLATION_LANE in config.domains:
+        domain, source, why = TRANSLATION_LANE, "classified", "a translation is asked for"
     else:
         found = classify(envelope.prompt, config.domains, config.default_domain)
         domain, source, why = found.domain, "classified", found.reason
@@ -123,7 +141,12 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
     if envelope.capability is not None and envelope.capability not in config.capabilities:
         allowed = ", ".join(config.capabilities)
         return rejected(ErrorKind.UNKNOWN_CAPABILITY, f"capability is {envelope.capability!r}; allowed: {allowed}")
-    role = role_on(config, envelope.role) if envelope.role is not None else None
+    if problem := _sources_problem(config, envelope):
+        return rejected(ErrorKind.INVALID_REQUEST, problem)
+    if envelope.capability in config.search_lanes:
+        return _search_route(config, envelope, domain, source, language, rejected)
+    translator = translator_of(config) if _is_for_translator(envelope) else None
+    role = role_on(config, envelope.role) if envelope.role is not None else translator
     if envelope.role is not None and role is None:
         state = f"is off in profile {config.profile!r}" if envelope.role in config.roles else "is not configured"
         allowed = ", ".join(config.active_roles) or "(none)"
@@ -132,12 +155,15 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
         allowed = ", ".join(config.models)
         return rejected(ErrorKind.UNKNOWN_MODEL, f"model is {envelope.model!r}; allowed: {allowed}")
 
-    if envelope.model is not None or envelope.role is not None:
+    if envelope.model is not None or role is not None:
         model = envelope.model or config.roles[role or ""].model
         named = f"model {model} named" if envelope.model else f"role {role} stands for {model}"
-        if role != envelope.role:
+        if envelope.role is not None and role != envelope.role:
             named = f"role {envelope.role} is off in profile {config.profile}, {role} answers for it: {named}"
-        lane = _lane_of(config, model, envelope.capability)
+        wanted = envelope.capability
+        if wanted is None and envelope.translate and TRANSLATION_LANE in config.capabilities:
+            wanted = TRANSLATION_LANE
+        lane = _lane_of(config, model, wanted)
         if envelope.capability is not None and lane != envelope.capability:
             return rejected(
                 ErrorKind.INVALID_REQUEST,
@@ -147,16 +173,75 @@ def decide(config: FoundryConfig, envelope: PromptEnvelope) -> Route:
         choice = Candidate(model, lane, workers_for(config, model, lane, role))
         return Route(domain, source, language, lane, model, f"{named}: lane {lane}", (choice,), role=role)
 
-    choices = candidates_of(config, domain, envelope.capability)
+    wanted = envelope.capability
+    if envelope.translate is not None and wanted is None:
+        wanted = TRANSLATION_LANE if TRANSLATION_LANE in config.capabilities else None
+    choices = candidates_of(config, domain, wanted)
     if not choices:
-        return rejected(
-            ErrorKind.NO_WORKER, f"no model has the capability {envelope.capability!r}; give one to a model in `models`"
-        )
+        return rejected(ErrorKind.NO_WORKER, f"no model has the capability {wanted!r}; give one to a model in `models`")
     served = next((c for c in choices if c.workers), choices[0])
     reason = f"domain {domain} ({why}): {served.model} is its first candidate"
     if served is not choices[0]:
         reason = f"domain {domain} ({why}): {served.model} is its first candidate that a worker serves"
     return Route(domain, source, language, served.lane, served.model, f"{reason}, lane {served.lane}", choices)
+
+
+def _is_for_translator(envelope: PromptEnvelope) -> bool:
+    """Whether the translator role answers: a translation, or its lane, with no model or role named."""
+    if envelope.model is not None or envelope.role is not None:
+        return False
+    return envelope.translate is not None or envelope.capability == TRANSLATION_LANE
+
+
+def _sources_problem(config: FoundryConfig, envelope: PromptEnvelope) -> str | None:
+    """What of the sources or languages that are asked for can't be had here."""
+    unknown = [repr(ground) for ground in envelope.ground if ground not in GROUNDS]
+    if unknown:
+        return f"ground is {', '.join(unknown)}; allowed: {', '.join(GROUNDS)}"
+    if "web" in envelope.ground and not config.search_lanes:
+        return "ground asks for web, and no worker has the api searxng; add one to `workers`"
+    if "notes" in envelope.ground and config.notes is None:
+        return "ground asks for notes, and the configuration has no section `notes`"
+    if envelope.translate is not None:
+        try:
+            for code in (*envelope.translate.to, *filter(None, (envelope.translate.source,))):
+                language_name(code)
+        except UnknownLanguage as error:
+            return f"translate: {error}"
+    return None
+
+
+def _search_route(
+    config: FoundryConfig,
+    envelope: PromptEnvelope,
+    domain: str,
+    source: str,
+    language: str,
+    rejected: Callable[[ErrorKind, str], Route],
+) -> Route:
+    """Where a search goes."""
+    lane = envelope.capability or ""
+    for name in ("model", "role", "ground", "translate"):
+        if getattr(envelope, name):
+            return rejected(
+                ErrorKind.INVALID_REQUEST,
+                f"capability {lane!r} is a search, which has no {name}; leave one of them out",
+            )
+    return Route(
+        domain,
+        source,
+        language,
+        lane,
+        None,
+        f"a search: lane {lane}",
+        (Candidate("", lane, searchers_for(config, lane)),),
+    )
+
+
+def _task_of(config: FoundryConfig, envelope: PromptEnvelope, lane: str) -> Task:
+    if lane in config.search_lanes:
+        return Task.SEARCH
+    return Task.TRANSLATE if envelope.translate is not None else Task.ANSWER
 
 
 def route(config: FoundryConfig, envelope: PromptEnvelope) -> Job:
@@ -189,13 +274,17 @@ def route(config: FoundryConfig, envelope: PromptEnvelope) -> Job:
         extra=envelope.extra,
         notes=(
             envelope.notes
-            if decision.role in (None, envelope.role)
+            if envelope.role is None or decision.role in (None, envelope.role)
             else (*envelope.notes, f"role {envelope.role} was asked for and is off")
         ),
         route_reason=decision.reason,
         status=JobStatus.REJECTED if decision.error_kind else JobStatus.PENDING,
         error_kind=decision.error_kind,
         error_message=decision.error_message,
+        task=_task_of(config, envelope, decision.lane),
+        ground=envelope.ground,
+        query=envelope.query,
+        translate=envelope.translate,
     )
 
 

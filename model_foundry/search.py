@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from model_foundry.embedding import embed_query, notes_config
 from model_foundry.errors import ConfigError, FoundryError
+from model_foundry.inference.embeddings import Vector
 from model_foundry.runtime import Foundry
 from model_foundry.warehouse.vectors import embedded_dimensions
 
@@ -80,6 +81,16 @@ def search(foundry: Foundry, query: str, top: int = 5) -> Found:
             f"{config.model} gives {dimensions} dimensions on worker {asked.worker}; those in the lake have {there}",
             hint=EMBED_AGAIN,
         )
-    params = {"model": config.model, "dimensions": dimensions, "query": list(asked.vector), "top": top}
-    rows = warehouse.show("similar_notes", params)
-    return Found(query, config.model, asked.worker, tuple(Hit(**row) for row in rows))
+    return Found(query, config.model, asked.worker, similar_notes(foundry, asked.vector, top))
+
+
+def similar_notes(foundry: Foundry, vector: Vector, top: int) -> tuple[Hit, ...]:
+    """The notes whose nearest chunk is nearest to a vector, best first.
+
+    Raises:
+        ConfigError: when no notes are configured.
+        LakeError: when the lake can't be used.
+    """
+    model = notes_config(foundry).model
+    params = {"model": model, "dimensions": len(vector), "query": list(vector), "top": top}
+    return tuple(Hit(**row) for row in foundry.warehouse.show("similar_notes", params))

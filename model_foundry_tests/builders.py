@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from model_foundry.config import FoundryConfig, parse
-from model_foundry.records import PromptEnvelope, StreamMessage
+from model_foundry.records import Job, PromptEnvelope, StreamMessage
+from model_foundry.routing import route
 
 NOW = datetime(2026, 12, 1, 9, 30, tzinfo=UTC)
 
@@ -66,3 +68,8 @@ def an_envelope(**changes: Any) -> PromptEnvelope:
         "messages": [{"role": "user", "content": prompt}],
     }
     return PromptEnvelope(**{**fields, **changes})
+
+
+def a_job(**changes: Any) -> Job:
+    """A job as routing makes it of a plain prompt, some of its fields changed."""
+    return replace(route(a_config(), an_envelope()), **changes)

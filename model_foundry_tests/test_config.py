@@ -99,7 +99,7 @@ def test_an_error_inside_a_worker_names_the_worker_and_what_is_allowed() -> None
     workers["moon"] |= {"api": "grpc", "slotz": 2}
     with pytest.raises(ConfigError) as caught:
         parse(raw_config(workers=workers))
-    assert "workers.moon.api: is 'grpc'; allowed: 'openai' or 'ollama'" in str(caught.value)
+    assert "workers.moon.api: is 'grpc'; allowed: 'openai', 'ollama' or 'searxng'" in str(caught.value)
     assert "workers.moon.slotz: no such key; allowed here: url, api, supports" in str(caught.value)
 
 

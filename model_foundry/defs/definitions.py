@@ -28,6 +28,8 @@ from model_foundry.defs.prompts.assets import prompt_assets
 from model_foundry.defs.prompts.schedules import reconciliation_for
 from model_foundry.defs.prompts.sensors import answer_prompts_job, prompt_sensor_for
 from model_foundry.defs.resources import FoundryResource, LakeResource
+from model_foundry.defs.sources.assets import source_assets
+from model_foundry.defs.translations.assets import translations_asset
 from model_foundry.runtime import Foundry
 
 
@@ -46,6 +48,8 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
         assets=[
             *external_assets(foundry.config),
             *prompt_assets(foundry.config),
+            *source_assets(foundry.config),
+            translations_asset(foundry.config),
             *event_assets(foundry.config),
             *analytics_assets(),
             *lake_assets(),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from model_foundry.config import FoundryConfig, StreamConfig, WorkerConfig
+from model_foundry.config import SEARCH_API, FoundryConfig, StreamConfig, WorkerConfig
 from model_foundry.defs.streams import OWNERS
 
 
@@ -40,7 +40,7 @@ def external_assets(config: FoundryConfig) -> list[dg.AssetSpec]:
             config.streams.results,
             group="outgoing",
             text="One message a finished job, on `results.<job_id>`.",
-            deps=[dg.AssetKey("completions")],
+            deps=[dg.AssetKey(name) for name in ("completions", "web_results", "article_translations")],
         ),
         *(_worker(name, worker) for name, worker in config.workers.items()),
     ]
@@ -65,12 +65,14 @@ def _worker(name: str, worker: WorkerConfig) -> dg.AssetSpec:
         lines.append(f"**Stand-in:** {worker.stand_in}.")
     lines.append(f"`{worker.api}` at `{worker.url}`, {worker.slots} slots, supports {', '.join(worker.supports)}.")
     lines.append(
-        "Models: " + (", ".join(f"`{m}`" for m in worker.models) if worker.models else "every one of its lanes")
+        "A search server: it has no models."
+        if worker.api == SEARCH_API
+        else "Models: " + (", ".join(f"`{m}`" for m in worker.models) if worker.models else "every one of its lanes")
     )
     return dg.AssetSpec(
         worker_key(name),
         description="\n\n".join(lines),
         group_name="workers",
-        kinds={"ollama" if worker.api == "ollama" else "openai"},
+        kinds={worker.api},
         owners=OWNERS,
     )

@@ -7,7 +7,7 @@ returned, so whatever was acknowledged inside could be lost. The cursor is the a
 Dagster deduplicates by it for ever.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,8 +42,17 @@ class RangeConfig(dg.Config):
         return {"span": self.span, "stream_created": self.stream_created, "config_digest": self.config_digest}
 
 
-def run_request(ask: RunAsk, inbox: str, partition_key: str) -> dg.RunRequest:
-    """Dagster's form of what a tick asks for, to be landed by an asset."""
+def run_request(
+    ask: RunAsk, inbox: str, partition_key: str, selection: Sequence[dg.AssetKey] | None = None
+) -> dg.RunRequest:
+    """Dagster's form of what a tick asks for, to be landed by an asset.
+
+    Args:
+        ask: the range.
+        inbox: the asset that lands it.
+        partition_key: of it.
+        selection: which assets of the job; all of them when left out.
+    """
     span: dict[str, Any] = {
         "stream_created": ask.stream_created,
         "from_seq": ask.from_seq,
@@ -54,6 +63,7 @@ def run_request(ask: RunAsk, inbox: str, partition_key: str) -> dg.RunRequest:
         run_key=ask.run_key,
         partition_key=partition_key,
         run_config={"ops": {inbox: {"config": span}}},
+        asset_selection=selection,
         tags={"foundry/stream": ask.stream, "foundry/range": f"{ask.from_seq}-{ask.to_seq}"},
     )
 
@@ -66,6 +76,7 @@ def stream_sensor(
     inbox: str,
     key_of: Callable[[RunAsk], str],
     description: str,
+    selection_of: Callable[[RunAsk], Sequence[dg.AssetKey] | None] = lambda ask: None,
 ) -> dg.SensorDefinition:
     """A sensor that watches one stream.
 
@@ -76,6 +87,7 @@ def stream_sensor(
         inbox: the asset that lands it.
         key_of: the partition key of what a tick asks for.
         description: for people.
+        selection_of: which assets of the job a run needs; None means all of them.
     """
 
     @dg.sensor(
@@ -91,7 +103,7 @@ def stream_sensor(
             return dg.SkipReason("Nothing new.")
         for note in tick.notes:
             context.log.warning(note)
-        requests = [run_request(ask, inbox, key_of(ask)) for ask in tick.asks]
+        requests = [run_request(ask, inbox, key_of(ask), selection_of(ask)) for ask in tick.asks]
         return dg.SensorResult(run_requests=requests, cursor=tick.cursor.to_text())
 
     return sensor

@@ -14,6 +14,8 @@ Where the wire form leaves room, this is how it is read:
   are other types.
 - Names (domain, model, role, capability, reply_to) are absent when empty, as ids are.
 - An unknown param whose value is null is forwarded; a known or reserved one is absent.
+- ``ground``, and ``translate.to``, may be one text instead of a list; an empty list is absent. What they name is looked
+  at by ``routing``.
 - The last user message decides whether there is a prompt: it has text that is not blank, or a part other than text.
 """
 
@@ -42,7 +44,7 @@ from model_foundry.envelopes.fields import (
     wrong_type,
 )
 from model_foundry.jetstream.subjects import PROMPT_SUBJECT
-from model_foundry.records import PromptEnvelope, Reject, StreamMessage
+from model_foundry.records import PromptEnvelope, Reject, StreamMessage, Translate
 from model_foundry.strict_json import NotJson, loads
 
 PRIORITY_MIN, PRIORITY_MAX = -10, 10
@@ -99,7 +101,7 @@ def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Re
 
     prompt, messages, no_prompt = _conversation(given.get("prompt"), given.get("messages"))
     wrong_priority = _priority_problem(given.get("priority", 0))
-    problems = [no_prompt, wrong_priority, _params_problem(given.get("params", {}))]
+    problems = [no_prompt, wrong_priority, _params_problem(given.get("params", {})), _tasks_problem(given)]
     return PromptEnvelope(
         message=message,
         job_id=job_id or default_id(message),
@@ -120,6 +122,9 @@ def _read(message: StreamMessage, max_message_bytes: int) -> PromptEnvelope | Re
         extra={name: value for name, value in body.items() if name not in _FIELDS},
         notes=tuple(notes),
         problem="; ".join(p for p in problems if p) or None,
+        ground=given.get("ground", ()),
+        query=without_nul("query", given.get("query", "").strip()) or None,
+        translate=given.get("translate"),
     )
 
 
@@ -183,6 +188,24 @@ def _content(name: str, value: Any) -> str:
     return value
 
 
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """A text or a list of texts, each once, in their order."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(v, str) for v in listed):
+        raise wrong_type(name, value, "text or a list of texts")
+    return tuple(dict.fromkeys(storable(v.strip()) for v in listed if v.strip()))
+
+
+def _translate(name: str, value: Any) -> Translate:
+    """``{"to": …, "from": …}``; what else is in it is not read."""
+    asked = as_object(name, value)
+    source = asked.get("from")
+    return Translate(
+        to=() if asked.get("to") is None else _texts(f"{name}.to", asked["to"]),
+        source=None if source is None else storable(as_text(f"{name}.from", source).strip()) or None,
+    )
+
+
 _FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
     "prompt": as_text,
     "messages": _messages,
@@ -197,6 +220,9 @@ _FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
     "deadline": as_text,
     "reply_to": as_text,
     "metadata": as_object,
+    "ground": _texts,
+    "query": as_text,
+    "translate": _translate,
 }
 """Every known field and how its value is read; any other field is ``extra``."""
 
@@ -241,6 +267,16 @@ def _has_other_parts(message: Mapping[str, Any]) -> bool:
 
 def _is_text(part: Mapping[str, Any]) -> bool:
     return part.get("type") in ("text", "input_text") or ("type" not in part and "text" in part)
+
+
+def _tasks_problem(given: Mapping[str, Any]) -> str | None:
+    if "translate" not in given:
+        return None
+    if given.get("ground"):
+        return "both translate and ground are given; a translation has no sources but its text"
+    if not given["translate"].to:
+        return "translate.to names no language; give one or more, such as ja or de"
+    return None
 
 
 def _priority_problem(priority: int) -> str | None:

@@ -38,7 +38,7 @@ MAX_SLOTS = 1024
 REMEMBERED_S = 86_400.0
 """For so long a worker that fell silent can be told from one that never was."""
 
-Api = Literal["ollama", "openai"]
+Api = Literal["ollama", "openai", "searxng"]
 State = Literal["ready", "loading", "misconfigured", "down"]
 
 _MAX_TEXT = 1024

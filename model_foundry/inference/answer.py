@@ -14,7 +14,7 @@ from typing import Any
 from model_foundry.inference.failures import Failure
 from model_foundry.inference.tool_calls import ToolCalls
 from model_foundry.inference.values import bounded, size_of
-from model_foundry.records import ErrorKind, JobStatus, Timings
+from model_foundry.records import ErrorKind, JobStatus, Timings, WebResult
 from model_foundry.text import well_formed
 
 EMPTY_ANSWER = "empty answer"
@@ -68,7 +68,8 @@ class Answer:
     ``figures_at`` is when the server's times came. ``asks_nothing``: a request without messages, which only loads a
     model. ``reasoning_tokens`` are those of ``completion_tokens`` that the server says were thought.
     ``prompt_may_be_cached``: the server counts cached prompt tokens in and doesn't say how many.
-    ``count_is_doubtful`` and ``times_are_doubtful``: see ``doubts``; no figure is made of such ones.
+    ``results`` are those of a search. ``count_is_doubtful`` and ``times_are_doubtful``: see ``doubts``; no figure is
+    made of such ones.
     """
 
     max_bytes: int
@@ -94,6 +95,7 @@ class Answer:
     times_are_doubtful: bool = False
     calls: ToolCalls = field(default_factory=ToolCalls)
     others: dict[int, Answer] = field(default_factory=dict)
+    results: tuple[WebResult, ...] = ()
     _text: io.StringIO = field(default_factory=io.StringIO)
     _reasoning: io.StringIO = field(default_factory=io.StringIO)
     _logprobs: list[Any] = field(default_factory=list)

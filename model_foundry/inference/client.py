@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any
 import httpx
 
 from model_foundry.config import LimitsConfig
-from model_foundry.inference import doubts, failures, ollama, openai
+from model_foundry.inference import doubts, failures, ollama, openai, searxng
 from model_foundry.inference.answer import NOT_STREAMED, Answer, AnswerTooLong
 from model_foundry.inference.bodies import Body, Inflater, Shape, Unreadable
 from model_foundry.inference.failures import Failure
@@ -34,7 +33,7 @@ from model_foundry.records import Completion, ErrorKind, JobStatus
 ANSWER_TOO_LONG = "max_answer_bytes"
 """The ``finish_reason`` of an answer that we cut off, because it was beyond ``limits.max_answer_bytes``."""
 
-_DIALECTS: dict[str, ModuleType] = {"openai": openai, "ollama": ollama}
+_DIALECTS: dict[str, ModuleType] = {"openai": openai, "ollama": ollama, "searxng": searxng}
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 _END_OF_BODY_S = 0.25
 """How long we wait, after the answer's end mark, for the body to end too; then the connection can be used again."""
@@ -134,6 +133,7 @@ async def ask(
         not_sent=attempt.not_sent,
         server_stats=server_stats,
         notes=tuple(answer.notes),
+        results=answer.results,
     )
 
 
@@ -168,7 +168,7 @@ class _Attempt:
         """The whole exchange; every foreseen end is noted, not raised."""
         dialect, name = _DIALECTS[self.target.api], self.target.name
         try:
-            body = json.dumps(dialect.body(self.request), ensure_ascii=False, allow_nan=False).encode()
+            body = dialect.encode(self.request)
         except ValueError as error:
             self.fail(ErrorKind.INVALID_REQUEST, f"the request can't be written for worker {name}: {error}")
             return
@@ -223,12 +223,12 @@ class _Attempt:
             "POST",
             dialect.endpoint(self.target.url, self.request),
             content=body,
-            headers={"Content-Type": "application/json", "Accept-Encoding": "identity", **self.target.headers},
+            headers={"Content-Type": dialect.CONTENT_TYPE, "Accept-Encoding": "identity", **self.target.headers},
             timeout=httpx.Timeout(None, connect=self.limits.request_connect_timeout_s),
         ) as response:
             self.http_status = response.status_code
             if not response.is_success:
-                self.ended = JobStatus.FAILED, await self._refusal(response)
+                self.ended = JobStatus.FAILED, await self._refusal(response, dialect)
                 return
             async for events in self._events(response, dialect):
                 at = self.clock()
@@ -281,7 +281,7 @@ class _Attempt:
             answer.terminal = answer.finish_reason is not None
             answer.note(NOT_STREAMED)
 
-    async def _refusal(self, response: httpx.Response) -> Failure:
+    async def _refusal(self, response: httpx.Response, dialect: ModuleType) -> Failure:
         body = bytearray()
         with contextlib.suppress(httpx.HTTPError, Unreadable):  # half a reason is better than none
             async for chunk in _inflated(response):
@@ -294,6 +294,7 @@ class _Attempt:
             body[:_MAX_ERROR_BODY_BYTES].decode("utf-8", errors="replace"),
             worker=self.target.name,
             model=self.request.model,
+            forbidden=searxng.JSON_IS_OFF if dialect is searxng else None,
         )
 
 

@@ -51,7 +51,14 @@ class Failure:
 
 
 def of_response(
-    status: int, headers: Mapping[str, str], body: str, *, worker: str, model: str, now: datetime | None = None
+    status: int,
+    headers: Mapping[str, str],
+    body: str,
+    *,
+    worker: str,
+    model: str,
+    forbidden: str | None = None,
+    now: datetime | None = None,
 ) -> Failure:
     """The meaning of an answer that is no success.
 
@@ -61,6 +68,7 @@ def of_response(
         body: the body's text, or its beginning.
         worker: the worker's name, for the message.
         model: the server's name of the model, for the message.
+        forbidden: what a 403 means for this dialect, when not a key that is refused.
         now: the wall clock, for a Retry-After that is a date.
     """
     said = message_of(body) or "no reason given"
@@ -69,6 +77,8 @@ def of_response(
     def failure(kind: ErrorKind, message: str) -> Failure:
         return Failure(kind, message, http_status=status, retry_after_s=wait_s)
 
+    if status == 403 and forbidden:
+        return failure(ErrorKind.INVALID_REQUEST, f"worker {worker} refuses us (HTTP 403); {forbidden}")
     if status in CREDENTIALS_REFUSED:
         return failure(
             ErrorKind.INVALID_REQUEST,
@@ -78,7 +88,8 @@ def of_response(
     if status == 404:
         return failure(
             ErrorKind.MODEL_NOT_FOUND,
-            f"worker {worker} does not serve {model!r} (HTTP 404): {said}; check workers.{worker}.models and url",
+            f"worker {worker} does not serve {model or 'this'!r} (HTTP 404): {said}; "
+            f"check workers.{worker}.models and url",
         )
     if status == 429 or (status == 503 and _QUEUE_FULL.search(body)):
         return failure(ErrorKind.RATE_LIMITED, f"worker {worker} is full (HTTP {status}): {said}")

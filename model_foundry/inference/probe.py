@@ -5,7 +5,8 @@ over time (``fleet``), its metrics page (``metrics``), showing the result.
 
 Read are, from Ollama ``/api/tags``, ``/api/ps``, ``/api/version`` (its ``api/types.go``); from OpenAI's dialect
 ``/v1/models``, where vLLM adds ``max_model_len`` and llama.cpp ``meta``; from llama.cpp ``/props`` and ``/slots``
-(``tools/server/README.md``); from vLLM ``/version``; from both ``/metrics``. Only the list of models must be there.
+(``tools/server/README.md``); from vLLM ``/version``; from both ``/metrics``; from SearXNG ``/config``. Only the list of
+models, and SearXNG's ``/config``, must be there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from model_foundry.inference.target import WorkerTarget
 from model_foundry.inference.values import count, loads
 from model_foundry.text import well_formed
 
-Kind = Literal["ollama", "vllm", "llama.cpp", "openai"]
+Kind = Literal["ollama", "vllm", "llama.cpp", "openai", "searxng"]
 
 _MAX_BODY_BYTES = 8 * 2**20
 _MAX_SLOTS = 4096
@@ -111,7 +112,7 @@ async def probe(client: httpx.AsyncClient, target: WorkerTarget, timeout_s: floa
         timeout_s: for all of it together.
     """
     result = await _probe(client, target, timeout_s)
-    return replace(result, kind="ollama") if target.api == "ollama" else result
+    return result if target.api == "openai" else replace(result, kind=target.api)
 
 
 async def _probe(client: httpx.AsyncClient, target: WorkerTarget, timeout_s: float) -> ProbeResult:
@@ -120,7 +121,7 @@ async def _probe(client: httpx.AsyncClient, target: WorkerTarget, timeout_s: flo
     asked = _Asked(client, target, asyncio.get_running_loop().time() + timeout_s * _OPTIONAL_SHARE)
     try:
         async with asyncio.timeout(timeout_s):
-            return await (_ollama(asked) if target.api == "ollama" else _openai(asked))
+            return await _ASKS[target.api](asked)
     except TimeoutError:
         return ProbeResult(False, False, f"no answer from {target.url} within {timeout_s:g} s")
     except (httpx.LocalProtocolError, UnicodeEncodeError):  # their texts may hold the key
@@ -239,6 +240,16 @@ async def _ollama(asked: _Asked) -> ProbeResult:
         status=200,
         late=tuple(asked.late),
     )
+
+
+async def _searxng(asked: _Asked) -> ProbeResult:
+    """``/config`` (its ``webapp.py``), which does not search. It does not say whether JSON is allowed."""
+    root = asked.target.url.rstrip("/").removesuffix("/search")
+    told = await asked.must(f"{root}/config")
+    return ProbeResult(True, True, "ok", [], _text(told.get("version")), status=200)
+
+
+_ASKS = {"openai": _openai, "ollama": _ollama, "searxng": _searxng}
 
 
 def _ollama_models(listed: Any, in_memory: Any) -> list[Served]:

@@ -34,7 +34,7 @@ class WorkerTarget:
 
     name: str
     url: str
-    api: Literal["openai", "ollama"]
+    api: Literal["openai", "ollama", "searxng"]
     slots: int = 1
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     unusable: str | None = None

@@ -30,7 +30,9 @@ from model_foundry.records import (
     JobStatus,
     Reject,
     StreamMessage,
+    Task,
     Timings,
+    Translate,
 )
 from model_foundry.text import well_formed
 from model_foundry.warehouse.engine import Rows, rows_of, run_script
@@ -139,6 +141,8 @@ def claim_jobs(
     partition_date: date,
     run_id: str,
     now: datetime,
+    tasks: Collection[Task] = (Task.ANSWER,),
+    sourceless: bool = False,
     dead_runs: Collection[str] = (),
     retry_failed: bool = False,
 ) -> list[Job]:
@@ -150,6 +154,8 @@ def claim_jobs(
         partition_date: the partition's date.
         run_id: who claims. Jobs that this run has claimed before are among the result.
         now: the time of the claim, UTC.
+        tasks: what the run does.
+        sourceless: those that ask for sources and have none yet, instead of all others.
         dead_runs: runs that have ended; what they left claimed is taken over.
         retry_failed: jobs that failed, are incomplete or were cancelled wait again.
     """
@@ -158,6 +164,8 @@ def claim_jobs(
         "day": partition_date,
         "run_id": run_id,
         "now": now,
+        "tasks": [str(task) for task in tasks],
+        "sourceless": sourceless,
         "dead_runs": list(dead_runs),
         "retry_failed": retry_failed,
     }
@@ -290,6 +298,8 @@ def _jobs_table(jobs: Sequence[Job]) -> pa.Table:
     columns = _columns(_JOB_FIELDS, map(_job_values, jobs))
     for name in _JSON_FIELDS:
         columns[name] = [None if value is None else _json(value) for value in columns[name]]
+    columns["ground"] = [_json(job.ground) if job.ground else None for job in jobs]
+    columns["translate"] = [None if job.translate is None else _json(asdict(job.translate)) for job in jobs]
     columns["content_digest"] = [
         _content_digest(job, messages, params)
         for job, messages, params in zip(jobs, columns["messages"], columns["params"], strict=True)
@@ -325,7 +335,10 @@ def _table(columns: Mapping[str, Sequence[Any]], length: int, schema: pa.Schema)
 def _content_digest(job: Job, messages: str, params: str) -> str:
     """What must be the same for two messages of one job id not to be in conflict: what is asked, and of whom."""
     model = job.model if job.error_kind is None else None
-    content = "\0".join((messages, params, model or "", job.role or "", job.capability or "", job.reply_to or ""))
+    parts = [messages, params, model or "", job.role or "", job.capability or "", job.reply_to or ""]
+    if job.ground or job.query or job.translate:  # only then, or what landed before would be in conflict with itself
+        parts += [*job.ground, job.query or "", "" if job.translate is None else str(job.translate)]
+    content = "\0".join(parts)
     return sha256(content.encode()).hexdigest()[:32]
 
 
@@ -378,6 +391,11 @@ def _job(row: Mapping[str, Any]) -> Job:
     fields["notes"] = tuple(fields["notes"] or ())
     fields["status"] = JobStatus(fields["status"])
     fields["error_kind"] = ErrorKind(fields["error_kind"]) if fields["error_kind"] else None
+    fields["task"] = Task(fields["task"])
+    fields["ground"] = tuple(json.loads(fields["ground"])) if fields["ground"] else ()
+    if fields["translate"]:
+        asked = json.loads(fields["translate"])
+        fields["translate"] = Translate(tuple(asked["to"]), asked["source"])
     for name in ("published_at", "deadline"):
         fields[name] = fields[name] and fields[name].astimezone(UTC)
     return Job(**fields)
@@ -449,7 +467,7 @@ INCOMING_JOBS = pa.schema(
         ("priority", pa.int32()),
         ("deadline", _TIME),
         *((name, _TEXT) for name in ("reply_to", "metadata", "traceparent", "extra", "notes", "route_reason")),
-        *((name, _TEXT) for name in ("status", "error_kind", "error_message")),
+        *((name, _TEXT) for name in ("status", "error_kind", "error_message", "task", "ground", "query", "translate")),
     ]
 )
 """A prompt on its way in."""

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import parse_qsl
 
 HANG = object()
 """A step: say nothing more, keep the connection open until the client closes it."""
@@ -110,6 +111,8 @@ class ScriptedServer:
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         method, path, _ = first.split(" ")
+        if "form-urlencoded" in headers.get("content-type", ""):
+            return Received(method, path, headers, dict(parse_qsl(body.decode())))
         return Received(method, path, headers, json.loads(body) if body else None)
 
 

@@ -41,6 +41,22 @@ create table web_results (
     run_id varchar not null
 );
 
+-- One row a job that asks for sources: what became of it. Key: job_id. Written anew each time they are searched.
+create table job_grounding (
+    job_id varchar not null,
+    partition_date date not null,
+    lane varchar not null,
+    grounds json not null, -- a list of web and notes
+    query varchar not null,
+    status varchar not null, -- given (maybe none were found), waiting (nobody could search), failed
+    sources integer not null,
+    error_kind varchar,
+    error_message varchar,
+    notes json not null,
+    grounded_at timestamptz not null,
+    run_id varchar not null
+);
+
 -- The sources that a job's answer was given. Key: job_id, number.
 create table job_sources (
     job_id varchar not null,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from model_foundry.answering import measured_rates
+from model_foundry.asking import measured_rates
 from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json, print_table
 from model_foundry.envelopes.prompts import read_prompt
 from model_foundry.errors import LakeError

@@ -10,12 +10,12 @@ from model_foundry.answering import answer_partition
 from model_foundry.config import FoundryConfig
 from model_foundry.defs.externals import stream_key, worker_key
 from model_foundry.defs.prompts.partitions import day_and_lane, prompt_partitions
+from model_foundry.defs.prompts.runs import claiming_runs_that_ended
 from model_foundry.defs.prompts.show import completions_metadata, correlation_tags, inbox_metadata
 from model_foundry.defs.resources import FoundryResource, LakeResource
 from model_foundry.defs.streams import OWNERS, RETRY, RangeConfig
 from model_foundry.intake import land_partition
 from model_foundry.prompt_intake import PromptIntake
-from model_foundry.warehouse.landing import claimants
 
 
 class AnswerConfig(dg.Config):
@@ -53,7 +53,11 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
 
     @dg.asset(
         partitions_def=partitions,
-        deps=[prompt_inbox, *(worker_key(name) for name in config.workers)],
+        deps=[
+            prompt_inbox,
+            "job_sources",
+            *map(worker_key, config.model_servers),
+        ],
         group_name="prompts",
         retry_policy=RETRY,
         kinds={"http", "duckdb"},
@@ -61,7 +65,8 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
         description=(
             "The answers of one day and lane. Each pending job goes to a worker that declares the lane and serves "
             "the model, never more at once than the worker has slots; a failing worker's jobs go on elsewhere. Every "
-            "attempt is a row with its timings, every finished job a message on `results.<job_id>`.\n\n"
+            "attempt is a row with its timings, every finished job a message on `results.<job_id>`. A job that asks "
+            "for sources is answered once it was given them.\n\n"
             "Materialize by hand to answer what is pending; set `retry_failed` to ask again for what failed.\n\n"
             "Tables: `completions`, `jobs`; open `job_overview` first."
         ),
@@ -75,7 +80,7 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
             day,
             lane,
             run_id=context.run_id,
-            dead_runs=_ended(context.instance, claimants(lake.warehouse, lane=lane, partition_date=day)),
+            dead_runs=claiming_runs_that_ended(context.instance, lake.warehouse, day, lane),
             retry_failed=config.retry_failed,
             on_progress=lambda done, total: context.log.info(f"{done} of {total} jobs done"),
         )
@@ -84,9 +89,3 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
             return dg.MaterializeResult(metadata=completions_metadata(now, report, day, lane, context.run_id))
 
     return [prompt_inbox, completions]
-
-
-def _ended(instance: dg.DagsterInstance, run_ids: list[str]) -> list[str]:
-    """The runs among these that can't come back: finished, or unknown to this instance."""
-    runs = {run_id: instance.get_run_by_id(run_id) for run_id in run_ids}
-    return [run_id for run_id, run in runs.items() if run is None or run.is_finished]

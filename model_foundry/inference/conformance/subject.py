@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -188,7 +188,7 @@ class Subject:
     @property
     def api(self) -> Api:
         """The dialect it is asked in."""
-        return self.target.api
+        return cast(Api, self.target.api)
 
     @property
     def root(self) -> str:

@@ -1,0 +1,1 @@
+"""Web searches, and the sources that answers are given."""
