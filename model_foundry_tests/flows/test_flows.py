@@ -313,7 +313,7 @@ def test_a_result_that_was_recorded_but_not_published_is_published_by_the_next_r
         raise RuntimeError("died before publishing")
 
     with monkeypatch.context() as patched:
-        patched.setattr("model_foundry.answering.result_subject", broken)
+        patched.setattr("model_foundry.results.result_subject", broken)
         with pytest.raises(RuntimeError, match="died before publishing"):
             answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
     assert statuses(scene) == {"j": "answered"}

@@ -53,7 +53,7 @@ def test_an_article_comes_back_in_every_language_with_code_and_front_matter_as_t
     assert (shown["articles"], shown["translated"], shown["paragraphs"], shown["kept"]) == (1, 1, 6, 4)
     rows = grounded.rows("select language, done, paragraphs, status from article_translations order by language")
     assert [tuple(row.values()) for row in rows] == [("de", 5, 5, "answered"), ("ja", 5, 5, "answered")]
-    assert "train" not in str(shown).lower()
+    assert "leaves" not in str(shown).lower()
 
 
 def test_a_paragraph_that_fails_leaves_the_article_incomplete_and_is_all_that_is_asked_for_again(

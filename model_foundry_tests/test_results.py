@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_foundry.answering import fitting
+from model_foundry.results import fitting
 
 
 def a_payload(**changes: Any) -> dict[str, Any]:
