@@ -46,7 +46,12 @@ class Found:
 
 
 def search(foundry: Foundry, query: str, top: int = 5) -> Found:
-    """Searches the notes.
+    """Searches the notes; see :func:`search_notes`."""
+    return asyncio.run(search_notes(foundry, query, top))
+
+
+async def search_notes(foundry: Foundry, query: str, top: int = 5) -> Found:
+    """Searches the notes. The lake is read off the loop.
 
     Args:
         foundry: the parts.
@@ -61,12 +66,12 @@ def search(foundry: Foundry, query: str, top: int = 5) -> Found:
     if not query.strip():
         raise ConfigError("the query is blank; allowed: words to search for")
     config, warehouse = notes_config(foundry), foundry.warehouse
-    warehouse.migrate()
-    known = embedded_dimensions(warehouse, config.model)
+    await asyncio.to_thread(warehouse.migrate)
+    known = await asyncio.to_thread(embedded_dimensions, warehouse, config.model)
     if not known:
         raise SearchError(f"none of the notes in {config.folder} is embedded by {config.model} yet", hint=EMBED_FIRST)
     try:
-        asked = asyncio.run(asyncio.wait_for(embed_query(foundry, query), QUERY_TIMEOUT_S))
+        asked = await asyncio.wait_for(embed_query(foundry, query), QUERY_TIMEOUT_S)
     except TimeoutError:
         raise SearchError(
             f"the query was not embedded within {QUERY_TIMEOUT_S:g} s: every slot of the lane is taken, or it is slow",
@@ -81,7 +86,8 @@ def search(foundry: Foundry, query: str, top: int = 5) -> Found:
             f"{config.model} gives {dimensions} dimensions on worker {asked.worker}; those in the lake have {there}",
             hint=EMBED_AGAIN,
         )
-    return Found(query, config.model, asked.worker, similar_notes(foundry, asked.vector, top))
+    hits = await asyncio.to_thread(similar_notes, foundry, asked.vector, top)
+    return Found(query, config.model, asked.worker, hits)
 
 
 def similar_notes(foundry: Foundry, vector: Vector, top: int) -> tuple[Hit, ...]:

@@ -23,6 +23,7 @@ from model_foundry.cli.commands import (
     session,
     sql,
     submit,
+    translate,
     up,
     worker,
     workers,
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("submit")(submit.submit)
+app.command("translate")(translate.translate)
 app.command("publish")(events.publish)
 app.command("workers")(workers.workers)
 app.command("worker")(worker.worker)

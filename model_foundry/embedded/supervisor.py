@@ -146,6 +146,8 @@ class Supervisor:
         workers = {name: self._start_llama(name) for name, w in config.workers.items() if w.url == EMBEDDED}
         endpoints.write(config.data_dir, Endpoints(os.getpid(), started_at, nats_url, workers))
         self._start_dagster()
+        if config.notes is not None:
+            self._start_search()
         self._wait_for_all()
         endpoints.write(config.data_dir, Endpoints(os.getpid(), started_at, nats_url, workers, self.web_url))
 
@@ -247,6 +249,12 @@ class Supervisor:
             env=env,
             ready_timeout_s=120,
         )
+
+    def _start_search(self) -> None:
+        """Answers searches of the notes over NATS."""
+        argv = [sys.executable, "-m", "model_foundry.cli.main", "search", "--listen"]
+        argv += ["--config", str(self.foundry.config_file)]
+        self._add("notes-search", argv, lambda: True)
 
     # -- stopping -------------------------------------------------------------------------------------------------
 

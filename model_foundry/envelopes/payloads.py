@@ -57,6 +57,13 @@ class Search(_Payload):
     latency_ms: Milliseconds
 
 
+class SearchRequest(_Payload):
+    """A search of the notes that is asked for; its report comes as another event."""
+
+    query: str
+    top: Count | None = None
+
+
 class FlowNode(_Payload):
     """A node of a session's flow in one of its states: the session, an agent, or a task."""
 
@@ -82,16 +89,19 @@ class FlowEdge(_Payload):
 
 FlowElement = Annotated[FlowNode | FlowEdge, Field(discriminator="kind")]
 
+SEARCHES = "obsidian.semantic_search"
+_REQUEST: TypeAdapter[Any] = TypeAdapter(SearchRequest)
 _MODELS: Mapping[str, TypeAdapter[Any]] = {
     "llm.chat.persist": TypeAdapter(ChatTurn),
     "llm.tool_call": TypeAdapter(ToolCall),
-    "obsidian.semantic_search": TypeAdapter(Search),
+    SEARCHES: TypeAdapter(Search),
     "llm.flow.lineage": TypeAdapter(FlowElement),
 }
 _NAMES: Mapping[type[_Payload], str] = {
     ChatTurn: "chat_turn",
     ToolCall: "tool_call",
     Search: "search",
+    SearchRequest: "search_request",
     FlowNode: "flow_node",
     FlowEdge: "flow_edge",
 }
@@ -114,6 +124,8 @@ def payload_type(subject: str, payload: Any) -> tuple[str | None, str | None]:
         fit; ``(None, None)`` when it has none.
     """
     model = _MODELS.get(subject)
+    if subject == SEARCHES and isinstance(payload, dict) and payload.keys().isdisjoint(("hits", "latency_ms")):
+        model = _REQUEST
     if model is None:
         return None, None
     if not isinstance(payload, dict):

@@ -456,6 +456,17 @@ class JetStream:
             with contextlib.suppress(nats.errors.Error):
                 await subscription.unsubscribe()
 
+    async def check(self) -> None:
+        """Whether the server still answers.
+
+        Raises:
+            NatsUnavailableError: when it does not.
+        """
+        try:
+            await self._client.flush(timeout=int(REPLY_TIMEOUT_S))
+        except (nats.errors.Error, TimeoutError) as error:
+            raise self._no_answer(error) from None
+
     # -- publishing -----------------------------------------------------------------------------------------------
 
     async def publish(

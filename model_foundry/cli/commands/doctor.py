@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import shutil
 import urllib.request
@@ -18,7 +19,7 @@ from model_foundry import __version__
 from model_foundry.cli.commands.doctor_worker import Whom, examine_worker
 from model_foundry.cli.commands.workers import worker_rows
 from model_foundry.cli.output import ConfigOption, JsonOption, console, print_json
-from model_foundry.config import EMBEDDED
+from model_foundry.config import EMBEDDED, SEARCH_API
 from model_foundry.embedded import endpoints
 from model_foundry.embedded.llama import weights_path
 from model_foundry.embedded.nats import nats_server_binary
@@ -26,13 +27,20 @@ from model_foundry.errors import FoundryError
 from model_foundry.event_inbox import lag
 from model_foundry.fleet.health import State
 from model_foundry.fleet.look import look_at_fleet
+from model_foundry.inference.client import ask, new_client
+from model_foundry.inference.target import InferenceRequest
 from model_foundry.jetstream.client import JetStream, StreamState, with_jetstream
+from model_foundry.notes import read_notes
+from model_foundry.records import Completion, JobStatus
 from model_foundry.runtime import Foundry
+from model_foundry.search import EMBED_AGAIN, EMBED_FIRST
 from model_foundry.warehouse import invariants
 from model_foundry.warehouse.catalogs import SqliteCatalog
 from model_foundry.warehouse.maintenance import backups_folder
 from model_foundry.warehouse.sql_files import sql_text
+from model_foundry.warehouse.vectors import embedded_dimensions
 
+SEARCH_TIMEOUT_S = 15.0
 MIN_FREE_BYTES = 2 * 2**30
 PACKAGES = (
     "dagster",
@@ -118,6 +126,8 @@ def examine(config: ConfigOption) -> Iterator[Finding]:
     yield from _embedded_parts(foundry)
     yield from _guarded("nats", lambda: _nats(foundry))
     yield from _guarded("workers", lambda: _workers(foundry))
+    yield from _guarded("search", lambda: _search_servers(foundry))
+    yield from _guarded("notes", lambda: _notes(foundry))
     yield from _guarded("lake", lambda: chain(_lake(foundry), _accounting(foundry), _lag(foundry)))
     yield from _dagster(foundry)
 
@@ -264,6 +274,48 @@ _TODO_BY_STATE = {
     State.DOWN: "start it, or correct its url",
     State.WARMING: "wait until it has loaded its model",
 }
+
+
+def _search_servers(foundry: Foundry) -> Iterator[Finding]:
+    """Each search server is asked one query: whether JSON is allowed shows only then."""
+    for name, worker in foundry.config.workers.items():
+        if worker.api != SEARCH_API:
+            continue
+        completion = asyncio.run(_search_once(foundry, name))
+        if completion.status is JobStatus.ANSWERED:
+            failed = [note for note in completion.notes if note.startswith("engines_failed")]
+            state, do = ("warn", "disable these engines in its settings.yml, or see its log") if failed else ("ok", "")
+            yield Finding(f"search {name}", state, "; ".join([f"{len(completion.results)} results", *failed]), do)
+        else:
+            yield Finding(f"search {name}", "fault", completion.error_message or "no answer", "correct it, try again")
+
+
+async def _search_once(foundry: Foundry, name: str) -> Completion:
+    request = InferenceRequest("", [{"role": "user", "content": "weather"}])
+    limits = foundry.config.limits.model_copy(update={"request_first_token_timeout_s": SEARCH_TIMEOUT_S})
+    async with new_client() as client:
+        return await ask(client, foundry.worker_target(name), request, limits)
+
+
+def _notes(foundry: Foundry) -> Iterator[Finding]:
+    """The folder of notes, and how many of them can be searched."""
+    config = foundry.config.notes
+    if config is None:
+        return
+    notes = read_notes(config)
+    unreadable = sum(note.problem is not None for note in notes)
+    embedded = embedded_dimensions(foundry.warehouse, config.model)
+    detail = f"{len(notes)} notes in {config.folder}, {sum(embedded.values())} chunks embedded by {config.model}"
+    if not notes:
+        yield Finding("notes", "warn", f"{config.folder} has none", "check notes.folder and notes.include")
+    elif not embedded:
+        yield Finding("notes", "warn", detail, EMBED_FIRST)
+    elif len(embedded) > 1:
+        yield Finding("notes", "warn", f"{detail}, of different lengths", EMBED_AGAIN)
+    elif unreadable:
+        yield Finding("notes", "warn", f"{detail}; {unreadable} can't be read", "see without_vector in embeddings")
+    else:
+        yield Finding("notes", "ok", detail)
 
 
 def _lake(foundry: Foundry) -> Iterator[Finding]:

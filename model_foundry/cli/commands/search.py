@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,21 +11,35 @@ import typer
 from rich.text import Text
 
 from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json
+from model_foundry.embedding import notes_config
 from model_foundry.runtime import Foundry
 from model_foundry.search import Found, search
+from model_foundry.search_service import SearchService
 
 EXCERPT_CHARS = 234
 """Three lines of 78 characters."""
 
 
 def search_notes(
-    query: Annotated[str, typer.Argument(help="What to look for, in words of any language the model knows.")],
+    query: Annotated[
+        str | None, typer.Argument(help="What to look for, in words of any language the model knows.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many notes at most.")] = 5,
+    listen: Annotated[
+        bool, typer.Option("--listen", help="Answer searches over NATS until Ctrl-C; 'foundry up' runs this itself.")
+    ] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """The notes nearest in meaning to the query: path, score (cosine, up to 1), excerpt. Exit 1: none."""
-    found = search(Foundry.load(config), query, top)
+    foundry = Foundry.load(config)
+    if (query is None) is not listen:
+        raise typer.BadParameter("give words to search for, or --listen; one of the two")
+    if query is None:
+        notes_config(foundry)
+        asyncio.run(_listen(foundry))
+        return
+    found = search(foundry, query, top)
     if as_json:
         print_json(asdict(found))
     else:
@@ -31,6 +47,13 @@ def search_notes(
     if not found.hits:
         errors.print("no note is embedded")
         raise typer.Exit(1)
+
+
+async def _listen(foundry: Foundry) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await SearchService(foundry, lambda line: console.print(line, markup=False)).run(stop)
 
 
 def show(found: Found) -> None:

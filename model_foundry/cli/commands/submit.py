@@ -38,6 +38,11 @@ def submit(
     correlation_id: Annotated[str | None, typer.Option(help="Ties prompts of one session together.")] = None,
     priority: Annotated[int | None, typer.Option(min=-10, max=10, help="Higher goes first.")] = None,
     deadline: Annotated[str | None, typer.Option(help="RFC 3339 time after which it is not sent any more.")] = None,
+    ground: Annotated[
+        list[str] | None,
+        typer.Option("--ground", help="Search for sources first: web or notes; twice for both."),
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="What to search for [default: the prompt].")] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the answer and print it.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", help="How long --wait waits, in seconds.", min=1)] = 300.0,
     as_json: JsonOption = False,
@@ -65,25 +70,47 @@ def submit(
                 "correlation_id": correlation_id,
                 "priority": priority,
                 "deadline": deadline,
+                "ground": ground or None,
+                "query": query,
                 "params": {k: v for k, v in params.items() if v is not None} or None,
             }
         ]
     messages = [{k: v for k, v in {"job_id": new_job_id(), **m}.items() if v is not None} for m in messages]
+    results = publish_and_wait(foundry, messages, wait, timeout_s, as_json=as_json)
+    if results is not None:
+        _show_results(results, several=len(messages) > 1, as_json=as_json)
+        if any(result["status"] != "answered" for result in results):
+            raise typer.Exit(1)
+
+
+def publish_and_wait(
+    foundry: Foundry, messages: Sequence[dict[str, Any]], wait: bool, timeout_s: float, *, as_json: bool
+) -> list[dict[str, Any]] | None:
+    """Publishes prompts that have their ids; gives their results, or prints where they are in the stream.
+
+    Args:
+        foundry: the parts.
+        messages: as on the wire.
+        wait: for the results.
+        timeout_s: how long.
+        as_json: how what was published is printed.
+
+    Raises:
+        typer.Exit: 4, when time ran out; what came is printed.
+    """
     acks, results = with_jetstream(foundry.nats, lambda js: _publish(foundry, js, messages, wait, timeout_s))
-    published = [
-        {"job_id": m["job_id"], "stream": ack.stream, "seq": ack.seq, "duplicate": ack.duplicate}
-        for m, ack in zip(messages, acks, strict=True)
-    ]
-    _report(published, results if wait else None, as_json)
-    expected = len({m["job_id"] for m in messages})
-    if wait and len(results) < expected:
+    if not wait:
+        _show_published(messages, acks, as_json)
+        return None
+    missing = {str(m["job_id"]) for m in messages} - {result["job_id"] for result in results}
+    if missing:
+        _show_results(results, several=len(messages) > 1, as_json=as_json)
+        expected = len(results) + len(missing)
         errors.print(f"[bold red]time ran out[/] after {timeout_s:g} s: {len(results)} of {expected} results came")
-        missing = {str(m["job_id"]) for m in messages} - {result["job_id"] for result in results}
         for row in _waiting(foundry, missing):
             errors.print(f"{escape(row['job_id'])} waits: {escape(row['reason'])}")
         raise typer.Exit(4)
-    if wait and any(result["status"] != "answered" for result in results):
-        raise typer.Exit(1)
+    return results
 
 
 def _waiting(foundry: Foundry, job_ids: Collection[str]) -> Rows:
@@ -136,26 +163,44 @@ def _progress(total: int) -> Progress:
     )
 
 
-def _report(published: list[dict[str, Any]], results: list[dict[str, Any]] | None, as_json: bool) -> None:
+def _show_published(messages: Sequence[dict[str, Any]], acks: Sequence[PubAck], as_json: bool) -> None:
+    rows = [
+        {"job_id": m["job_id"], "stream": ack.stream, "seq": ack.seq, "duplicate": ack.duplicate}
+        for m, ack in zip(messages, acks, strict=True)
+    ]
     if as_json:
-        print_json(published if results is None else results)
+        print_json(rows)
         return
-    if results is None:
-        for row in published:
-            again = " (published before)" if row["duplicate"] else ""
-            console.print(f"{row['job_id']}  {row['stream']} {row['seq']}{again}", markup=False)
+    for row in rows:
+        again = " (published before)" if row["duplicate"] else ""
+        console.print(f"{row['job_id']}  {row['stream']} {row['seq']}{again}", markup=False)
+
+
+def _show_results(results: Sequence[dict[str, Any]], *, several: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(list(results))
         return
     for result in results:
-        if len(published) > 1:
+        if several:
             console.print(f"[bold]{escape(result['job_id'])}[/]")
         if result["status"] == "answered":
-            console.print(result["text"], markup=False)
-            timings = result["timings"]
-            line = f"{result['model']} on {result['worker']} ({result['domain']}, {result['lane']})"
-            if timings.get("e2e_s") is not None:
-                line += f", first token {timings['ttft_s']:.2f} s, all {timings['e2e_s']:.2f} s"
-            errors.print(f"[dim]{escape(line)}[/]")
+            _show_answer(result)
         else:
             error = result.get("error") or {}
             said = escape(f"{error.get('kind', '')}: {error.get('message', '')}")
             errors.print(f"[bold red]{result['status']}[/] {said}")
+
+
+def _show_answer(result: dict[str, Any]) -> None:
+    for language, text in (result.get("translations") or {"": result["text"]}).items():
+        if language:
+            console.print(f"[bold]{escape(language)}[/]")
+        console.print(text, markup=False)
+    for source in result.get("sources") or ():
+        title = f"{source['title']}  " if source["title"] else ""
+        console.print(f"[{source['number']}] {title}{source['source']}", markup=False, style="dim")
+    timings = result["timings"]
+    line = f"{result['model'] or 'a search'} on {result['worker'] or 'several'} ({result['domain']}, {result['lane']})"
+    if timings.get("e2e_s") is not None:
+        line += f", first token {timings['ttft_s']:.2f} s, all {timings['e2e_s']:.2f} s"
+    errors.print(f"[dim]{escape(line)}[/]")
