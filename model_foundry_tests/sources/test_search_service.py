@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -128,10 +129,8 @@ def test_requests_are_read_bare_and_as_events(body: dict[str, Any], request_: Re
     st.binary(max_size=200) | st.dictionaries(st.text(max_size=5), st.integers()).map(lambda d: json.dumps(d).encode())
 )
 def test_nothing_but_a_bad_request_is_raised(data: bytes) -> None:
-    try:
+    with contextlib.suppress(BadRequest):
         read_request(data)
-    except BadRequest as error:
-        assert str(error)
 
 
 @in_loop
