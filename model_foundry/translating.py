@@ -32,6 +32,7 @@ from model_foundry.warehouse.landing import claim_jobs, put_off_jobs, record_com
 from model_foundry.warehouse.translations import Key, TranslationRow, record_translations, translation_rows
 
 FLUSH_EVERY_S = 1.0
+CUT_OFF = "the translation was cut off at max_tokens"
 _ADDRESS = re.compile(r"https?://[^\s)>\]]+")
 _CODE_SPAN = re.compile(r"`[^`\n]+`")
 _LONG_CHARS = 40
@@ -267,9 +268,9 @@ class _Work:
         text = last.text.strip() if last else ""
         status, kind, message = str(outcome.status), outcome.error_kind, outcome.error_message
         if outcome.status is JobStatus.ANSWERED and not text:
-            status, message = "incomplete", "the model answered with nothing"
+            status, kind, message = "incomplete", ErrorKind.TRUNCATED_STREAM, "the model answered with nothing"
         elif outcome.status is JobStatus.ANSWERED and last is not None and last.finish_reason == "length":
-            status, message = "incomplete", "the translation was cut off at max_tokens"
+            status, kind, message = "incomplete", ErrorKind.TRUNCATED_STREAM, CUT_OFF
         elif outcome.status not in (JobStatus.ANSWERED, JobStatus.INCOMPLETE):
             status = "failed"
         if status == "answered":

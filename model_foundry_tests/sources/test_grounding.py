@@ -62,6 +62,7 @@ def test_the_sensor_asks_only_for_what_the_prompts_need(grounded: Grounded, inst
     skin = Skin(grounded.scene, instance)
     grounded.scene.publish({"prompt": "plain", "model": "small"})
     [plain], cursor = skin.sense("prompt_sensor")
+    assert list(plain.asset_check_keys or ()) == []  # the figures' job looks after the checks
     assert {k.to_user_string() for k in plain.asset_selection or ()} == {"prompt_inbox", "completions"}
     grounded.scene.publish(job(), {"prompt": "cats", "capability": "web_search"}, {"prompt": ""})
     asked, _ = skin.sense("prompt_sensor", cursor)
@@ -170,6 +171,16 @@ def test_notes_and_web_are_given_together_and_a_run_made_again_asks_nobody_again
     assert "[1] Rails (trains.md)" in grounded.model.asked[0]
     run(grounded, instance)
     assert (len(grounded.model.asked), len(grounded.search.queries)) == (1, 1)
+
+
+def test_sources_are_given_after_the_prompts_have_landed_even_without_a_web_search(
+    grounded: Grounded, instance: dg.DagsterInstance
+) -> None:
+    job_def = Skin(grounded.scene, instance).defs.resolve_job_def("answer_prompts")
+    names = ["prompt_inbox", "job_sources", "completions"]
+    chosen = job_def.get_subset(asset_selection={dg.AssetKey(name) for name in names})
+    order = [node.name for node in chosen.graph.nodes_in_topological_order if node.name in names]
+    assert order == names
 
 
 # -- pure ----------------------------------------------------------------------------------------------------------

@@ -70,7 +70,11 @@ def source_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
 
     @dg.asset(
         partitions_def=partitions,
-        deps=[web_results, "embeddings"],
+        deps=[
+            "prompt_inbox",
+            web_results,
+            "embeddings",
+        ],  # the inbox too: a run without a web search has no web_results
         group_name="sources",
         retry_policy=RETRY,
         kinds={"duckdb"},
