@@ -349,6 +349,18 @@ class NotesConfig(_Section):
         return self
 
 
+class BenchmarksConfig(_Section):
+    """Benchmarks.
+
+    Attributes:
+        suites: folders with suites of one's own, beside the shipped ones; relative to the file.
+    """
+
+    suites: Annotated[list[Path], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = Field(
+        default_factory=list
+    )
+
+
 class GroundingConfig(_Section):
     """Sources that are searched before a job is answered which asks for them (``ground``)."""
 
@@ -463,6 +475,7 @@ class FoundryConfig(_Section):
     events: EventsConfig = EventsConfig()
     lake: LakeConfig = LakeConfig()
     notes: NotesConfig | None = None
+    benchmarks: BenchmarksConfig = BenchmarksConfig()
     search: SearchConfig = SearchConfig()
     grounding: GroundingConfig = GroundingConfig()
     translation: TranslationConfig = TranslationConfig()
@@ -614,10 +627,10 @@ class FoundryConfig(_Section):
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+class UniqueKeyLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML 1.1 as PyYAML reads it, except that a key given twice is an error and not the last one silently."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: D102
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -625,7 +638,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
             if isinstance(key, str | int):
                 seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 def find_config_file(explicit: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> Path:
@@ -665,7 +679,7 @@ def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.envi
     """
     file = find_config_file(path, environ=environ)
     try:
-        raw = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+        raw = yaml.load(file.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not readable as YAML: {error}") from None
     if not isinstance(raw, dict):
@@ -680,7 +694,14 @@ def load(path: Path | str | None = None, *, environ: Mapping[str, str] = os.envi
     notes = config.notes
     if notes is not None:
         notes = notes.model_copy(update={"folder": (file.parent / notes.folder.expanduser()).resolve()})
-    changed = {"data_dir": (file.parent / config.data_dir).resolve(), "lake": lake, "notes": notes}
+    folders = [(file.parent / folder.expanduser()).resolve() for folder in config.benchmarks.suites]
+    benchmarks = config.benchmarks.model_copy(update={"suites": folders})
+    changed = {
+        "data_dir": (file.parent / config.data_dir).resolve(),
+        "lake": lake,
+        "notes": notes,
+        "benchmarks": benchmarks,
+    }
     return config.model_copy(update=changed)
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+import re
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from model_foundry.envelopes.prompts import RESERVED_PARAMS
 
 SuiteName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
 """Fit for a file's name and a partition key."""
@@ -61,6 +65,40 @@ class SuitePrompt(_Part):
     params: dict[str, Any] = Field(default_factory=dict)
     metadata: dict[str, Any] = Field(default_factory=dict)
 
+    @field_validator("domain")
+    @classmethod
+    def _domain_is_a_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+            raise ValueError(f"is {value!r}; allowed: letters, digits, dot, underscore, hyphen")
+        return value
+
+    @field_validator("params")
+    @classmethod
+    def _params_are_allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return _allowed_params(value)
+
+    @model_validator(mode="after")
+    def _turns_and_what_belongs_to_them(self) -> Self:
+        if blank := [n for n, turn in enumerate(self.turns) if not turn.strip()]:
+            raise ValueError(f"turns: turn {blank[0]} is blank; allowed: a user's message")
+        if len(self.reference) > len(self.turns):
+            raise ValueError(
+                f"reference has {len(self.reference)} entries for {len(self.turns)} turns; allowed: one a turn, or null"
+            )
+        for n, check in enumerate(self.checks):
+            if check.turn is not None and check.turn >= len(self.turns):
+                raise ValueError(f"checks[{n}].turn is {check.turn}; allowed: 0 to {len(self.turns) - 1}")
+        return self
+
+    def checks_of(self, turn: int) -> list[Check]:
+        """The checks of one turn's answer, from 0."""
+        last = len(self.turns) - 1
+        return [c for c in self.checks if turn == (last if c.turn is None else c.turn)]
+
+    def reference_of(self, turn: int) -> str | None:
+        """What a good answer to one turn says, from 0; None when the prompt does not say."""
+        return self.reference[turn] if turn < len(self.reference) else None
+
 
 class Suite(_Part):
     """A set of prompts.
@@ -83,8 +121,26 @@ class Suite(_Part):
     params: dict[str, Any] = Field(default_factory=dict)
     prompts: list[SuitePrompt] = Field(min_length=1)
 
+    @field_validator("params")
+    @classmethod
+    def _params_are_allowed(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return _allowed_params(value)
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> Self:
+        twice = [identity for identity, n in Counter(p.id for p in self.prompts).items() if n > 1]
+        if twice:
+            raise ValueError(f"prompts: more than one has the id {', '.join(map(repr, twice))}; allowed: each once")
+        return self
+
     @property
     def digest(self) -> str:
         """Twelve hex digits that change with anything that changes what is asked or how it is checked."""
         part = self.model_dump(mode="json", include={"params", "prompts"})
         return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _allowed_params(params: dict[str, Any]) -> dict[str, Any]:
+    if reserved := [key for key in RESERVED_PARAMS if key in params]:
+        raise ValueError(f"holds {', '.join(reserved)}, which the sweep sets; allowed: any other key")
+    return params

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from model_foundry.cli.commands import (
     advice,
+    bench,
+    bench_suites,
     cancel,
     demo,
     doctor,
@@ -52,6 +54,9 @@ app.command("advice")(advice.advice)
 app.command("session")(session.session)
 app.add_typer(events.events_app, name="events", no_args_is_help=True)
 app.command("search")(search.search_notes)
+app.add_typer(bench.bench_app, name="bench", no_args_is_help=True)
+bench.bench_app.command("suites")(bench_suites.suites)
+bench.bench_app.command("import")(bench_suites.import_file)
 app.command("sql")(sql.sql)
 app.command("doctor")(doctor.doctor)
 
