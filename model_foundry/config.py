@@ -349,16 +349,44 @@ class NotesConfig(_Section):
         return self
 
 
+class BenchmarkScheduleConfig(_Section):
+    """What a schedule of benchmarks measures, and when. What is left out means all.
+
+    Attributes:
+        cron: when, in UTC.
+        suites: by name.
+        models: of those that answer prompts.
+        workers: of those that serve the models.
+        repeats: how often each prompt is asked.
+        concurrency: clients of each closed loop.
+        limit: prompts of each suite, spread over it.
+    """
+
+    cron: Annotated[str, StringConstraints(pattern=r"^\S+( \S+){4}$")]
+    suites: list[Name] = Field(default_factory=list)
+    models: list[ModelName] = Field(default_factory=list)
+    workers: list[Name] = Field(default_factory=list)
+    repeats: int = Field(3, ge=3, le=1000)
+    concurrency: list[Annotated[int, Field(ge=1, le=1024)]] = Field(default_factory=lambda: [1], min_length=1)
+    limit: int | None = Field(None, ge=1)
+
+
 class BenchmarksConfig(_Section):
     """Benchmarks.
 
     Attributes:
         suites: folders with suites of one's own, beside the shipped ones; relative to the file.
+        wait_s: how long a sweep waits for a worker that others use.
+        nightly: a short look each night, when its schedule is switched on.
+        weekly: everything each week, likewise.
     """
 
     suites: Annotated[list[Path], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = Field(
         default_factory=list
     )
+    wait_s: float = Field(3600.0, gt=0)
+    nightly: BenchmarkScheduleConfig = BenchmarkScheduleConfig(cron="15 2 * * *", limit=5)
+    weekly: BenchmarkScheduleConfig = BenchmarkScheduleConfig(cron="15 3 * * 6")
 
 
 class GroundingConfig(_Section):
@@ -540,6 +568,10 @@ class FoundryConfig(_Section):
             for field, allowed in (("domain", self.domains), ("model", self.models)):
                 if (named := getattr(budget, field)) is not None:
                     yield from unknown(f"fleet.budgets[{number}].{field}", named, f"{field}s", allowed)
+        for when in ("nightly", "weekly"):
+            for key in ("models", "workers"):
+                for named in getattr(getattr(self.benchmarks, when), key):
+                    yield from unknown(f"benchmarks.{when}.{key}", named, key, getattr(self, key))
         if self.notes is not None:
             yield from unknown("notes.model", self.notes.model, "models", self.models)
             if self.notes.lane is not None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from model_foundry.benchmarks.entries import Problem, Unfit, json_entries, nothing_usable, table_rows
-from model_foundry.benchmarks.suite import Suite
+from model_foundry.benchmarks.suite import Suite, SuitePrompt
 
 TraceForm = Literal["azure-trace", "burstgpt-trace", "mooncake-trace"]
 TRACES: Final[tuple[TraceForm, ...]] = get_args(TraceForm)
@@ -159,8 +159,13 @@ def trace_suite(
 
 def arrivals(suite: Suite) -> list[Arrival]:
     """When the prompts of a suite made from a trace came; empty when it is none."""
+    return arrivals_of(suite.prompts)
+
+
+def arrivals_of(prompts: Sequence[SuitePrompt]) -> list[Arrival]:
+    """As :func:`arrivals`, of some of its prompts."""
     found = []
-    for prompt in suite.prompts:
+    for prompt in prompts:
         try:
             m = prompt.metadata
             found.append(Arrival(float(m["at_s"]), int(m["prompt_tokens"]), int(m["completion_tokens"])))

@@ -14,6 +14,7 @@ from rich.console import Console
 from model_foundry.cli.commands import (
     advice,
     bench,
+    bench_run,
     bench_suites,
     cancel,
     demo,
@@ -55,6 +56,8 @@ app.command("session")(session.session)
 app.add_typer(events.events_app, name="events", no_args_is_help=True)
 app.command("search")(search.search_notes)
 app.add_typer(bench.bench_app, name="bench", no_args_is_help=True)
+bench.bench_app.command("run")(bench_run.run)
+bench.bench_app.command("show")(bench_run.show)
 bench.bench_app.command("suites")(bench_suites.suites)
 bench.bench_app.command("import")(bench_suites.import_file)
 app.command("sql")(sql.sql)

@@ -139,12 +139,13 @@ class Slots:
 
     Attributes:
         on_change: called when more or fewer are held, or free, than before.
+        holder: its own name.
     """
 
     def __init__(self, bucket: Bucket, holder: str, lease_s: float, clock: Callable[[], float] = time.time) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self.looks = 0
-        self._bucket, self._holder, self._lease_s, self._clock = bucket, holder, lease_s, clock
+        self._bucket, self.holder, self._lease_s, self._clock = bucket, holder, lease_s, clock
         self._workers: dict[str, _Share] = {}
         self._wake = asyncio.Event()
         self._error: Exception | None = None
@@ -227,7 +228,7 @@ class Slots:
     def _changed(self, key: str) -> None:
         worker, kind, name = key.split(".", 2)
         share = self._workers.get(worker.replace("=", "."))
-        if share is None or (kind == "want" and name == self._holder) or (kind == "slot" and int(name) in share.held):
+        if share is None or (kind == "want" and name == self.holder) or (kind == "slot" and int(name) in share.held):
             return
         share.dirty = True
         self._wake.set()
@@ -240,11 +241,11 @@ class Slots:
         name = token(worker)
         entries = await self._bucket.entries(f"{name}.>", deleted=True)
         wants = [w for key, entry in entries.items() if key.startswith(f"{name}.want.") and (w := _want(key, entry))]
-        due = shares(wants, share.slots).get(self._holder, 0)
+        due = shares(wants, share.slots).get(self.holder, 0)
         taken = {int(key.rsplit(".", 1)[1]) for key, e in entries.items() if ".slot." in key and e.value is not None}
         for number in taken - share.held.keys():
             entry = entries[f"{name}.slot.{number}"]
-            if _said(entry).get("holder") == self._holder:  # taken, and the acknowledgement was lost
+            if _said(entry).get("holder") == self.holder:  # taken, and the acknowledgement was lost
                 share.held[number] = entry.revision
         share.due = due
         while len(share.held) > max(share.busy, min(due, share.wanted)):
@@ -271,7 +272,7 @@ class Slots:
         wants = {kind: min(n, share.slots) for kind, n in share.wants.items() if n > 0}
         if wants == share.said or (not wants and share.said is None):
             return
-        key = f"{token(worker)}.want.{self._holder}"
+        key = f"{token(worker)}.want.{self.holder}"
         if not wants:
             await self._bucket.delete(key)
             share.said = None
@@ -282,7 +283,7 @@ class Slots:
         share.said = wants  # not before: what could not be put is said again
 
     async def _take(self, name: str, number: int, revision: int) -> int | None:
-        body = json.dumps({"holder": self._holder, "since": round(self._clock(), 3)}).encode()
+        body = json.dumps({"holder": self.holder, "since": round(self._clock(), 3)}).encode()
         return await self._bucket.put_if(f"{name}.slot.{number}", body, revision)
 
     async def _renew(self) -> None:
@@ -296,7 +297,7 @@ class Slots:
                     entry = (await self._bucket.entries(f"{name}.slot.{number}", deleted=True)).get(
                         f"{name}.slot.{number}"
                     )
-                    if entry is None or entry.value is None or _said(entry).get("holder") == self._holder:
+                    if entry is None or entry.value is None or _said(entry).get("holder") == self.holder:
                         renewed = await self._take(name, number, entry.revision if entry else 0)
                 if renewed is None:
                     del share.held[number]
@@ -304,7 +305,7 @@ class Slots:
                 else:
                     share.held[number] = renewed
             if share.said:
-                await self._bucket.put(f"{name}.want.{self._holder}", _want_body(share.since, share.said))
+                await self._bucket.put(f"{name}.want.{self.holder}", _want_body(share.since, share.said))
             if lost:
                 self.on_change()
 
@@ -315,7 +316,7 @@ class Slots:
                 for number, revision in share.held.items():
                     await self._bucket.delete_if(f"{token(worker)}.slot.{number}", revision)
                 if share.said is not None:
-                    await self._bucket.delete(f"{token(worker)}.want.{self._holder}")
+                    await self._bucket.delete(f"{token(worker)}.want.{self.holder}")
             share.held.clear()
             share.said = None
 

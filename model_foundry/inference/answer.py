@@ -8,6 +8,7 @@ handed in, nothing here reads a clock.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +71,12 @@ class Answer:
     ``prompt_may_be_cached``: the server counts cached prompt tokens in and doesn't say how many.
     ``results`` are those of a search. ``count_is_doubtful`` and ``times_are_doubtful``: see ``doubts``; no figure is
     made of such ones.
+    ``on_output`` is called with the text and the reasoning of each chunk that has any; it must not block.
     """
 
     max_bytes: int
     asks_nothing: bool = False
+    on_output: Callable[[str, str], None] | None = None
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -158,6 +161,8 @@ class Answer:
         self._shared_budget().take(size)
         self._text.write(text)
         self._reasoning.write(reasoning)
+        if self.on_output is not None and (text or reasoning):
+            self.on_output(text, reasoning)
 
     def add_logprobs(self, entries: Any) -> None:
         """Keeps the log probabilities of tokens, up to a bound of their own."""

@@ -78,6 +78,7 @@ async def ask(
     limits: LimitsConfig,
     *,
     cancel: asyncio.Event | None = None,
+    on_text: Callable[[str, str], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], datetime] = utc_now,
 ) -> Completion:
@@ -89,6 +90,7 @@ async def ask(
         request: what to ask.
         limits: the bounds.
         cancel: when set, the upstream connection is closed and the result is ``cancelled``, partial text kept.
+        on_text: called with each piece of text, and of reasoning, as it comes; must not block.
         clock: monotonic seconds, of which the timings are differences. Connecting counts as part of the request.
         wall_clock: for ``sent_at`` and ``finished_at``.
 
@@ -96,7 +98,7 @@ async def ask(
         A completion whose ``job_id`` is empty, ``attempt`` 1, ``model`` the server's name and ``queue_s`` None: a
         caller that knows better replaces them.
     """
-    attempt = _Attempt(target, request, limits, clock)
+    attempt = _Attempt(target, request, limits, clock, on_text)
     sent_at = wall_clock()
     attempt.sent_at = clock()
     await _until_cancelled(client, cancel, attempt)
@@ -145,6 +147,7 @@ class _Attempt:
     request: InferenceRequest
     limits: LimitsConfig
     clock: Callable[[], float]
+    on_text: Callable[[str, str], None] | None = None
     answer: Answer = field(init=False)
     sent_at: float = 0.0
     http_status: int | None = None
@@ -152,7 +155,9 @@ class _Attempt:
     not_sent: bool = False
 
     def __post_init__(self) -> None:
-        self.answer = Answer(self.limits.max_answer_bytes, asks_nothing=not self.request.messages)
+        self.answer = Answer(
+            self.limits.max_answer_bytes, asks_nothing=not self.request.messages, on_output=self.on_text
+        )
 
     def conclusion(self) -> tuple[JobStatus, Failure | None]:
         """How it ended. An answer that was complete stays so, whatever came after its end."""

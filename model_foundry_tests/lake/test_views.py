@@ -50,6 +50,10 @@ PARAMS = {
     "dimensions": 2,
     "query": [1.0, 2.0],
     "top": 3,
+    "suite": "general",
+    "sweep_id": "sweep-1",
+    "request_ids": ["a moon c1 r0 t0 p"],
+    "n": 20,
 }
 
 

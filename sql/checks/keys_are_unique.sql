@@ -47,4 +47,14 @@ union all
 select 'ingest_ledger', stream || ' ' || lane || ' ' || partition_date || ' ' || from_seq || '-' || to_seq, count(*)
 from ingest_ledger
 group by stream, stream_created, lane, partition_date, from_seq, to_seq
+having count(*) > 1
+union all
+select 'benchmark_sweeps', sweep_id, count(*)
+from benchmark_sweeps
+group by sweep_id
+having count(*) > 1
+union all
+select 'benchmark_results', sweep_id || ' ' || request_id, count(*)
+from benchmark_results
+group by sweep_id, request_id
 having count(*) > 1;

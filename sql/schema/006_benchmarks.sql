@@ -65,7 +65,8 @@ create table benchmark_results (
     prefill_tps double,
     decode_tps double,
     cold boolean,
-    energy_j double, -- power over the request's time, where the worker's power is known
+    disturbed boolean, -- others had requests on the same hardware meanwhile, so its times are not those of an idle worker
+    energy_j double, -- its share of the GPU's power over its time, where that is known
     checks json not null, -- a list of {"check", "passed", "detail"}
     passed boolean, -- all checks; NULL: the prompt has none
     score double, -- share of checks passed; NULL as above
