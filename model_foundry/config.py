@@ -371,12 +371,29 @@ class BenchmarkScheduleConfig(_Section):
     limit: int | None = Field(None, ge=1)
 
 
+class ObjectiveConfig(_Section):
+    """When an answer counts as good service (goodput); what is left out does not matter."""
+
+    ttft_s: float | None = Field(None, gt=0)
+    tpot_s: float | None = Field(None, gt=0)
+    e2e_s: float | None = Field(None, gt=0)
+
+
+class RegressionConfig(_Section):
+    """What is worse than the baseline makes a check warn or fail, once it is shown and by more than so much."""
+
+    worse_by: float = Field(1.05, ge=1, description="a ratio; for shares its excess over 1: 1.1 is ten points")
+    severity: Literal["warn", "fail"] = "warn"
+
+
 class BenchmarksConfig(_Section):
     """Benchmarks.
 
     Attributes:
         suites: folders with suites of one's own, beside the shipped ones; relative to the file.
         wait_s: how long a sweep waits for a worker that others use.
+        objective: of goodput; left out, there is none.
+        regression: when a check speaks of what got worse.
         nightly: a short look each night, when its schedule is switched on.
         weekly: everything each week, likewise.
     """
@@ -385,6 +402,8 @@ class BenchmarksConfig(_Section):
         default_factory=list
     )
     wait_s: float = Field(3600.0, gt=0)
+    objective: ObjectiveConfig | None = None
+    regression: RegressionConfig = RegressionConfig()
     nightly: BenchmarkScheduleConfig = BenchmarkScheduleConfig(cron="15 2 * * *", limit=5)
     weekly: BenchmarkScheduleConfig = BenchmarkScheduleConfig(cron="15 3 * * 6")
 

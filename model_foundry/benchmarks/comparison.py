@@ -158,7 +158,7 @@ def figure_of(row: Mapping[str, Any], figure: Figure, objective: Objective | Non
         if value is None:
             return None
         return float(value) if answered else 0.0
-    if not answered or row.get("cold"):
+    if not answered or row.get("cold") or row.get("disturbed"):
         return None
     if figure.name == "tokens_per_joule":
         tokens, energy_j = row.get("completion_tokens"), row.get("energy_j")
@@ -210,6 +210,46 @@ def compare(
             for name in figures:
                 for level in ("model", "model_worker"):
                     found += _compare_all(of_domain, suite, domain, level, FIGURES[name], objective, seed)
+    return found
+
+
+def against(
+    then: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]], *, seed: int = 0, figures: Sequence[str] = ()
+) -> list[Comparison]:
+    """Each model at each worker now, against the same then; ``a`` is then. One family a suite, domain and figure.
+
+    Args:
+        then: results.
+        now: results.
+        seed: of the bootstrap and the random flips.
+        figures: which ones; all but goodput when left out.
+    """
+    both = {"then": list(then), "now": list(now)}
+    found: list[Comparison] = []
+    keys = {(r["suite"], d) for rows in both.values() for r in rows for d in (ALL_DOMAINS, r["domain"])}
+    for suite, domain in sorted(keys):
+        for name in figures or [n for n in FIGURES if n != "goodput"]:
+            figure, family = FIGURES[name], []
+            samples: dict[tuple[str, str], dict[str, _Sample]] = defaultdict(dict)
+            for moment, rows in both.items():
+                for row in rows:
+                    if (
+                        row["suite"] != suite
+                        or row["phase"] != "measured"
+                        or domain not in (ALL_DOMAINS, row["domain"])
+                    ):
+                        continue
+                    value = figure_of(row, figure)
+                    if value is not None:
+                        part = (row["turn"], row["loop"], row["concurrency"], row["rate_rps"], row["arrival"])
+                        sample = samples[row["model"], row["worker"]].setdefault(moment, _Sample())
+                        sample.add(row["prompt_id"], part, value)
+            for (model, worker), of_both in sorted(samples.items()):
+                if len(of_both) == 2:
+                    label = f"{model} @ {worker}"
+                    bare = Comparison(suite, domain, "model_worker", f"{label} then", f"{label} now", name, 0)
+                    family.append(_difference(bare, of_both["then"], of_both["now"], figure, seed))
+            found += _concluded(family, figure)
     return found
 
 

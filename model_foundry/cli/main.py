@@ -14,6 +14,7 @@ from rich.console import Console
 from model_foundry.cli.commands import (
     advice,
     bench,
+    bench_compare,
     bench_run,
     bench_suites,
     cancel,
@@ -58,6 +59,8 @@ app.command("search")(search.search_notes)
 app.add_typer(bench.bench_app, name="bench", no_args_is_help=True)
 bench.bench_app.command("run")(bench_run.run)
 bench.bench_app.command("show")(bench_run.show)
+bench.bench_app.command("compare")(bench_compare.compare)
+bench.bench_app.add_typer(bench_compare.baseline_app, name="baseline")
 bench.bench_app.command("suites")(bench_suites.suites)
 bench.bench_app.command("import")(bench_suites.import_file)
 app.command("sql")(sql.sql)

@@ -11,6 +11,7 @@ import dagster as dg
 
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
+from model_foundry.defs.benchmarks.assets import benchmark_assets
 from model_foundry.defs.embeddings.assets import embeddings_asset
 from model_foundry.defs.embeddings.schedules import embeddings_job, embeddings_schedule
 from model_foundry.defs.events.assets import RECORD_IO, event_assets
@@ -56,6 +57,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             worker_fleet_asset(list(foundry.config.workers)),
             placement_advice_asset(),
             embeddings_asset(foundry.config),
+            *benchmark_assets(foundry.config),
         ],
         asset_checks=[
             *lake_checks(foundry.config),

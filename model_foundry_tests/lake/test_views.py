@@ -258,6 +258,6 @@ def test_a_day_is_compared_with_that_domains_day_before(lake: Warehouse) -> None
 def test_models_are_compared_over_all_and_by_worker(lake: Warehouse) -> None:
     answered(lake, [1.0, 3.0])
     answered(lake, [5.0], worker="card", first_seq=10)
-    rows = {(r["level"], r["worker"]): r for r in lake.rows("from model_comparison")}
+    rows = {(r["level"], r["worker"]): r for r in lake.rows("from model_usage")}
     assert rows["model", None]["p50_e2e_s"] == 3.0
     assert (rows["model_worker", "moon"]["n"], rows["model_worker", "card"]["p50_e2e_s"]) == (2, 5.0)

@@ -50,7 +50,7 @@ def analytics_assets() -> list[dg.AssetsDefinition]:
             show_all,
         ),
         _view_asset(
-            "model_comparison",
+            "model_usage",
             "Which model answers best, and where? How often, how fast, how many tokens a second, by model and by "
             "model × worker.",
             show_all,

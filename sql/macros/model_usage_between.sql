@@ -1,7 +1,7 @@
 -- Which model answers best, and where? By model, and by model × worker: how often, how fast, how many tokens a second.
 -- Warm answers count (n); a p95 needs 59 of them. Rates are from the server's own counts and seconds.
 -- Over the prompts published from `from_time` (included) to `to_time` (excluded).
-create or replace macro model_comparison_between(from_time, to_time) as table
+create or replace macro model_usage_between(from_time, to_time) as table
 select
     case grouping_id(worker) when 1 then 'model' else 'model_worker' end as level,
     model,

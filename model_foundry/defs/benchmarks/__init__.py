@@ -1,0 +1,1 @@
+"""Benchmarks: sweeps, what they show, and whether anything got worse."""
