@@ -257,7 +257,7 @@ def intervals_chart(found: list[Comparison]) -> dict[str, Any]:
                             "field": "low",
                             "type": "quantitative",
                             "scale": scale,
-                            "title": "time, b / a (1: the same)",
+                            "title": title,
                         },
                         "x2": {"field": "high"},
                     },
