@@ -88,6 +88,8 @@ create table judgements (
     model_b varchar not null,
     judge_model varchar not null,
     judge_worker varchar,
+    prompt_version varchar not null, -- of what the judge is asked
+    decided_by varchar not null, -- judge, checks (one passed, the other did not), answers (one is missing)
     same_family boolean not null, -- the judge is of a judged model's family
     verdict_ab varchar not null, -- a, b, tie, unparsable, error: with a shown first
     verdict_ba varchar not null, -- with b shown first, as a, b
