@@ -396,6 +396,7 @@ class BenchmarksConfig(_Section):
         regression: when a check speaks of what got worse.
         nightly: a short look each night, when its schedule is switched on.
         weekly: everything each week, likewise.
+        families: of models whose name doesn't tell it, or tells it wrong; several with commas. No judge judges its own.
     """
 
     suites: Annotated[list[Path], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = Field(
@@ -406,6 +407,7 @@ class BenchmarksConfig(_Section):
     regression: RegressionConfig = RegressionConfig()
     nightly: BenchmarkScheduleConfig = BenchmarkScheduleConfig(cron="15 2 * * *", limit=5)
     weekly: BenchmarkScheduleConfig = BenchmarkScheduleConfig(cron="15 3 * * 6")
+    families: dict[ModelName, str] = Field(default_factory=dict)
 
 
 class GroundingConfig(_Section):

@@ -31,7 +31,9 @@ UNITS = [[None if v == "." else v for v in unit] for unit in zip(*(o.split() for
 def test_alpha_is_that_of_krippendorffs_own_example() -> None:
     assert krippendorffs_alpha(UNITS) == pytest.approx(0.743, abs=5e-4)
     found = agreement(UNITS, seed=1)
-    assert found.low is not None and found.high is not None and found.low < 0.743 < found.high
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0.743 < found.high
 
 
 def test_kappa_of_a_known_table() -> None:
@@ -41,7 +43,8 @@ def test_kappa_of_a_known_table() -> None:
 
 def test_the_exact_interval_of_all_right_is_that_of_the_closed_form() -> None:
     found = clopper_pearson(20, 20)
-    assert found.low == pytest.approx(0.025 ** (1 / 20)) and found.high == 1.0
+    assert found.low == pytest.approx(0.025 ** (1 / 20))
+    assert found.high == 1.0
 
 
 def test_strengths_are_the_odds_of_two_models() -> None:
@@ -56,8 +59,11 @@ def test_a_judge_that_always_says_a_gives_no_wins_and_is_inconsistent() -> None:
     ]
     assert all(outcome_of(j.verdict_ab, j.verdict_ba) == "inconsistent" for j in judged)
     found = summarize(judged, seed=1)
-    assert found.win_rate.estimate is None and found.rates["tie"] == 0 and found.rates["inconsistent"] == 1
-    assert found.first_position_rate == 1 and found.order_consistency == 0
+    assert found.win_rate.estimate is None
+    assert found.rates["tie"] == 0
+    assert found.rates["inconsistent"] == 1
+    assert found.first_position_rate == 1
+    assert found.order_consistency == 0
 
 
 @pytest.mark.parametrize(
