@@ -1,4 +1,4 @@
-"""Planted pairs: a good answer and a corrupted one, which a judge must tell apart in both orders to be believed. Data."""
+"""Planted pairs: a good answer and a corrupted one, which a judge must tell apart both ways. Data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAIRS = tuple(
         ("steps", "truncated", "general", "en", "List the three states of matter met in daily life.",
          "Solid, liquid and gas.", "Solid, li"),
         ("sky", "truncated", "general", "en", "In two sentences, why is the sky blue?",
-         "Air scatters short wavelengths of sunlight more than long ones. So blue light reaches us from all of the sky.",
+         "Air scatters short wavelengths of sunlight more than long ones. So blue light comes from all of the sky.",
          "Air scatters"),
         ("language", "wrong_language", "general", "en", "Answer in English: what do bees make?",
          "Honey and wax.", "ハチミツと蜜蝋です。"),
@@ -71,7 +71,8 @@ PAIRS = tuple(
          "時計とは、深い意味において部屋の重さを測る道具であり、針が長いほど部屋は重くなると言われています。" * 3),
         ("yaku", "contradicts_reference", "translation", "ja", "「The library is closed today.」を日本語に訳してください。",
          "図書館は今日は閉まっています。", "図書館は今日は開いています。", "図書館は今日休館です。"),
-        ("tegami", "wrong_number", "reasoning", "ja", "80円の切手を3枚買い、500円を出しました。おつりはいくらですか。",
+        ("tegami", "wrong_number", "reasoning", "ja",
+         "80円の切手を3枚買い、500円を出しました。おつりはいくらですか。",
          "80×3=240円なので、おつりは260円です。", "80×3=240円なので、おつりは360円です。"),
     )
 )  # fmt: skip

@@ -15,6 +15,7 @@ from model_foundry.cli.commands import (
     advice,
     bench,
     bench_compare,
+    bench_judge,
     bench_run,
     bench_suites,
     cancel,
@@ -58,6 +59,8 @@ app.add_typer(events.events_app, name="events", no_args_is_help=True)
 app.command("search")(search.search_notes)
 app.add_typer(bench.bench_app, name="bench", no_args_is_help=True)
 bench.bench_app.command("run")(bench_run.run)
+bench.bench_app.command("judge")(bench_judge.judge)
+bench.bench_app.command("gate")(bench_judge.gate)
 bench.bench_app.command("show")(bench_run.show)
 bench.bench_app.command("compare")(bench_compare.compare)
 bench.bench_app.add_typer(bench_compare.baseline_app, name="baseline")

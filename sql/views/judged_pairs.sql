@@ -1,5 +1,4 @@
 -- What did judges find between two models, of judges that passed their gate? Others: note says "judge not trusted".
-create or replace view judged_pairs as
 with gates as (
     select
         judge_model,
@@ -9,7 +8,7 @@ with gates as (
         count(*) filter (outcome = planted) as k
     from judgements
     where planted is not null
-    group by all
+    group by judge_model, prompt_version, suite_digest
     qualify row_number() over (partition by judge_model, prompt_version order by max(judged_at) desc) = 1
 ),
 
