@@ -26,6 +26,7 @@ Rows = list[dict[str, Any]]
 _engines: dict[int, duckdb.DuckDBPyConnection] = {}
 _loaded: set[tuple[int, str]] = set()
 _names: set[str] = set()
+_kept: set[str] = set()
 _guard = threading.Lock()
 
 
@@ -65,7 +66,20 @@ def free_name(wanted: str) -> Iterator[str]:
     try:
         yield name
     finally:
-        _names.discard(name)
+        if name not in _kept:
+            _names.discard(name)
+
+
+def keep_if_attached(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Keeps a name from being given again while something is attached under it: a statement that was interrupted may
+    hold it, and everybody after would be told that the name is taken.
+    """
+    try:
+        held = connection.execute("select 1 from duckdb_databases() where database_name = ?", [name]).fetchone()
+    except duckdb.Error:
+        held = (1,)
+    if held is not None:
+        _kept.add(name)
 
 
 def run_script(

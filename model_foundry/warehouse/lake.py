@@ -120,15 +120,16 @@ class Warehouse:
         """A connection with the lake attached and in use; whatever is open in it at the end is rolled back."""
         extensions = [self.catalog.extension, "ducklake", *(["httpfs"] if "://" in self.data_path else [])]
         with engine.cursor(*extensions) as connection, engine.free_name("lake") as alias:
-            self._prepare_object_storage(connection)
-            self._attach(connection, alias, read_only, at)
             try:
+                self._prepare_object_storage(connection)
+                self._attach(connection, alias, read_only, at)
                 yield connection
             finally:
                 with suppress(duckdb.Error):
                     connection.execute("rollback")
                 with suppress(duckdb.Error):
                     connection.execute(f"use memory; detach {alias}")
+                engine.keep_if_attached(connection, alias)
 
     def _prepare_object_storage(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Tells DuckDB how to reach the bucket, where the data files are in one."""

@@ -30,7 +30,9 @@ from model_foundry_tests.lake.rows import CREATED, TODAY, a_job, an_attempt, fin
 SEED = int(os.environ.get("FAULTS_SEED", "7"))
 """Another seed, other moments: FAULTS_SEED=8 pytest model_foundry_tests/lake/test_faults.py"""
 FILE_LIMIT_BYTES = 450_000
-KILLS = {"sqlite": (50, 0.9), "postgresql": (12, 2.4)}
+ROUNDS = float(os.environ.get("FAULTS_ROUNDS", "1"))
+"""So many times as many kills: FAULTS_ROUNDS=3 before a release."""
+KILLS = {"sqlite": (round(18 * ROUNDS), 0.9), "postgresql": (round(5 * ROUNDS), 2.4)}
 """How often a writer is killed, and how long it lives at most, in seconds."""
 
 
