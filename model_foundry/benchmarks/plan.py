@@ -39,7 +39,7 @@ WARMUP = SuitePrompt(
     id="warmup",
     domain="warmup",
     turns=["Count from one to twenty in words, separated by commas."],
-    params={"max_tokens": 24, "temperature": 0},
+    params={"max_tokens": 12, "temperature": 0},
 )
 """What is asked before anything is measured; no suite's prompt, so that none is in a server's cache."""
 

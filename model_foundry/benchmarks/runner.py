@@ -237,7 +237,7 @@ async def sweeping(
         roster = (await read_board(js, foundry.config)).roster
         known_names(roster.config, models, workers)
         targets = Placement(foundry, roster).targets
-        wanted = [name for name in targets if not workers or name in workers]
+        wanted = [name for name in roster.config.model_servers if not workers or name in workers]
         found = await asyncio.gather(*(probe(client, targets[name], PROBE_TIMEOUT_S) for name in wanted))
         probes = dict(zip(wanted, found, strict=True))
         pairs, notes = choose_pairs(roster, targets, probes, models or chat_models(roster.config), workers)

@@ -32,8 +32,8 @@ from model_foundry.warehouse.benchmark_rows import SweepRow, unfinished_sweeps
 from model_foundry.warehouse.lake import Warehouse
 
 RESUME_WITHIN = timedelta(hours=24)
-NOT_FOR_CHAT = ("embedding", "web_search")
-"""Capabilities by these names answer no prompts."""
+NOT_FOR_CHAT = "embedding"
+"""Models of this capability answer no prompts."""
 _HERE = {"127.0.0.1", "::1", "localhost", "0.0.0.0"}  # noqa: S104 (names, nothing is bound)
 
 
@@ -50,7 +50,7 @@ class Sweep:
 def chat_models(config: FoundryConfig) -> list[str]:
     """The models that answer prompts, in the configuration's order."""
     notes = config.notes.model if config.notes else None
-    return [n for n, m in config.models.items() if m.capability not in NOT_FOR_CHAT and n != notes]
+    return [n for n, m in config.models.items() if m.capability != NOT_FOR_CHAT and n != notes]
 
 
 def known_names(config: FoundryConfig, models: Collection[str], workers: Collection[str]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +23,6 @@ from model_foundry_tests.flows.conftest import (
     scene,  # noqa: F401
     servers,  # noqa: F401
 )
-from model_foundry_tests.inference.conftest import LLAMA_MODEL, llama_url  # noqa: F401
 from model_foundry_tests.inference.scripted import (
     DONE,
     HANG,
@@ -38,6 +39,7 @@ from model_foundry_tests.inference.scripted import (
 )
 
 JSON = {"Content-Type": "application/json"}
+LLAMA_MODEL = "smollm2"
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,19 @@ class Bench:
 
     def rows(self, query: str = "from benchmark_results order by position, request_id") -> list[dict[str, Any]]:
         return self.scene.foundry.warehouse.rows(query)
+
+
+@pytest.fixture(scope="session")
+def llama_url() -> Iterator[str]:
+    """Base URL of a real llama.cpp server with two slots, on one thread: two wait for each other on busy cores."""
+    argv = [sys.executable, "-m", "model_foundry.embedded.llama", "--port", "0", "--slots", "2", "--alias", LLAMA_MODEL]
+    with subprocess.Popen([*argv, "--threads", "1"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert "ready at http://127.0.0.1:" in ready, f"llama.cpp did not start: {ready!r}"
+        yield ready.split(" ready at ")[1].split(" ")[0]
+        process.terminate()
+        assert process.wait(20) == 0
 
 
 @pytest.fixture

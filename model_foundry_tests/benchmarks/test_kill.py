@@ -18,7 +18,7 @@ from model_foundry.benchmarks.library import load_suite
 from model_foundry.benchmarks.runner import run_sweep
 from model_foundry.runtime import Foundry
 foundry = Foundry.load(sys.argv[1])
-run_sweep(foundry, load_suite(foundry.config, "little"), run_id="killed", models=["smollm2"], flush_every_s=0.05)
+run_sweep(foundry, load_suite(foundry.config, "little"), run_id="killed", models=["smollm2"], flush_every_s=0.1)
 """
 
 
@@ -34,17 +34,17 @@ def on_llama(bench: Bench, url: str, suite: Suite) -> Path:
 
 
 def test_after_kill_9_only_what_is_missing_is_asked_and_what_was_recorded_stays(bench: Bench, llama_url: str) -> None:
-    suite = a_suite(4, turns=2).model_copy(update={"params": {"max_tokens": 6, "temperature": 0}})
+    suite = a_suite(2, turns=2).model_copy(update={"params": {"max_tokens": 3, "temperature": 0}})
     config = on_llama(bench, llama_url, suite)
     foundry = bench.scene.foundry
     foundry.warehouse.migrate()
     with subprocess.Popen([sys.executable, "-c", RUN, str(config)]) as process:
-        wait_for("some results", lambda: len(bench.rows()) >= 6)
+        wait_for("some results", lambda: len(bench.rows()) > 3)
         process.send_signal(signal.SIGKILL)
     before = {r["request_id"]: r["sent_at"] for r in bench.rows()}
     [sweep] = bench.rows("from benchmark_sweeps")
     assert sweep["status"] == "running", "it had no time to say goodbye"
-    assert len(before) < 24
+    assert len(before) < 12
 
     report = bench.run(load_suite(foundry.config, "little"), run_id="again", models=[LLAMA_MODEL], foundry=foundry)
 
@@ -52,7 +52,7 @@ def test_after_kill_9_only_what_is_missing_is_asked_and_what_was_recorded_stays(
     assert (report.status, report.sweep_id, report.resumed) == ("done", sweep["sweep_id"], True)
     assert {i: rows[i]["sent_at"] for i in before} == before
     measured = {i: r for i, r in rows.items() if r["phase"] == "measured"}
-    assert len(measured) == 24
+    assert len(measured) == 12
     assert {r["status"] for r in measured.values()} == {"answered"}
     assert {i for i, r in measured.items() if r["run_id"] == "again"} == measured.keys() - before.keys()
     assert [r["status"] for r in bench.rows("from benchmark_sweeps")] == ["done"]

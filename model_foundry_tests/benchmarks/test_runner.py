@@ -354,7 +354,11 @@ def test_two_sweeps_of_one_worker_take_turns_and_the_one_that_waits_says_for_who
 
     def run(name: str, model: str) -> Any:
         return bench.run(
-            a_suite(4, name=name), run_id=name, models=[model], on_progress=lambda p: seen[name].append(str(p.lines))
+            a_suite(4, name=name),
+            run_id=name,
+            models=[model],
+            foundry=foundry,
+            on_progress=lambda p: seen[name].append(str(p.lines)),
         )
 
     with ThreadPoolExecutor(2) as pool:
