@@ -12,6 +12,7 @@ import dagster as dg
 from model_foundry.defs.analytics.assets import analytics_assets
 from model_foundry.defs.analytics.schedules import figures_job, figures_schedule
 from model_foundry.defs.benchmarks.assets import benchmark_assets
+from model_foundry.defs.benchmarks.schedules import benchmark_job, benchmark_schedules
 from model_foundry.defs.embeddings.assets import embeddings_asset
 from model_foundry.defs.embeddings.schedules import embeddings_job, embeddings_schedule
 from model_foundry.defs.events.assets import RECORD_IO, event_assets
@@ -43,7 +44,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
     """
     prompts, events, sessions, watch = answer_prompts_job(), record_events_job(), sessions_job(), watch_job()
     figures, upkeep, fleet, placement = figures_job(), upkeep_job(), record_fleet_job(), placement_job()
-    embedding = embeddings_job()
+    embedding, benchmark = embeddings_job(), benchmark_job()
     lake = LakeResource(config_file=str(foundry.config_file), database=foundry.warehouse.catalog.label)
     return dg.Definitions(
         assets=[
@@ -64,7 +65,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             *event_checks(),
             *fleet_checks(foundry.config.fleet.vram_warn_ratio),
         ],
-        jobs=[prompts, events, sessions, watch, figures, fleet, placement, upkeep, embedding],
+        jobs=[prompts, events, sessions, watch, figures, fleet, placement, upkeep, embedding, benchmark],
         sensors=[prompt_sensor_for(prompts), event_sensor_for(events), fleet_sensor_for(fleet, prompts)],
         schedules=[
             reconciliation_for(prompts),
@@ -75,6 +76,7 @@ def build_definitions(foundry: Foundry, *, resource_overrides: dict[str, Any] | 
             upkeep_schedule(upkeep),
             placement_schedule(placement),
             embeddings_schedule(embedding, foundry.config),
+            *benchmark_schedules(benchmark, foundry.config),
         ],
         resources={
             "foundry": FoundryResource(config_file=str(foundry.config_file)),

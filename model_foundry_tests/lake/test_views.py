@@ -54,6 +54,12 @@ PARAMS = {
     "sweep_id": "sweep-1",
     "request_ids": ["a moon c1 r0 t0 p"],
     "n": 20,
+    "ids": ["job-1"],
+    "sweep_ids": [],
+    "models": ["a", "b"],
+    "suite_digest": "0123456789ab",
+    "judge_model": "j",
+    "prompt_version": "1",
 }
 
 

@@ -57,4 +57,29 @@ union all
 select 'benchmark_results', sweep_id || ' ' || request_id, count(*)
 from benchmark_results
 group by sweep_id, request_id
+having count(*) > 1
+union all
+select 'judgements', judgement_id, count(*)
+from judgements
+group by judgement_id
+having count(*) > 1
+union all
+select 'web_searches', job_id, count(*)
+from web_searches
+group by job_id
+having count(*) > 1
+union all
+select 'job_sources', job_id || ' source ' || number, count(*)
+from job_sources
+group by job_id, number
+having count(*) > 1
+union all
+select 'translations', job_id || ' ' || language || ' ' || paragraph, count(*)
+from translations
+group by job_id, language, paragraph
+having count(*) > 1
+union all
+select 'benchmark_comparisons', comparison_id, count(*)
+from benchmark_comparisons
+group by comparison_id
 having count(*) > 1;

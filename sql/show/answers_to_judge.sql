@@ -1,4 +1,5 @@
--- What did the models ($models) answer to a suite ($suite, $suite_digest)? Of each model's newest sweep, one conversation.
+-- What did the models ($models) answer to a suite ($suite, $suite_digest)? Of each model's newest sweep that is done, one
+-- conversation; one under way may have turns that were not asked yet.
 select r.model, r.sweep_id, r.prompt_id, r.turn, r.domain, r.status, r.text, r.passed
 from benchmark_results as r
 inner join benchmark_sweeps as s using (sweep_id)
@@ -6,6 +7,7 @@ where
     r.suite = $suite
     and r.suite_digest = $suite_digest
     and r.phase = 'measured'
+    and s.status = 'done'
     and r.model in (select unnest($models::varchar[]))
 qualify rank() over (
     partition by r.model, r.prompt_id
