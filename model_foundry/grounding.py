@@ -31,6 +31,9 @@ from model_foundry.warehouse.vectors import embedded_dimensions
 NOTHING_FOUND = "nothing_found: the search for sources found nothing"
 NOTHING_FOUND_TEXT = "A search for sources was made and found nothing; say so if the question needs them."
 
+_ENDS = {ErrorKind.CANCELLED: JobStatus.CANCELLED, ErrorKind.DEADLINE: JobStatus.EXPIRED}
+"""How a job ends whose search ended for these reasons."""
+
 
 @dataclass(slots=True)
 class GroundingReport:
@@ -117,7 +120,8 @@ def give_sources(
             report.failed[grounding.job_id] = grounding.error_message or ""
             message = f"no sources, which it asks for: {grounding.error_message}"
             kind, now = grounding.error_kind, datetime.now(UTC)
-            outcomes.append(JobOutcome(grounding.job_id, JobStatus.FAILED, kind, message, 0, now))
+            status = _ENDS.get(kind, JobStatus.FAILED) if kind else JobStatus.FAILED
+            outcomes.append(JobOutcome(grounding.job_id, status, kind, message, 0, now))
     if report.waiting:
         put_off_jobs(warehouse, report.waiting, **where)
     record_completions(warehouse, [], outcomes, **where)

@@ -19,7 +19,7 @@ from model_foundry.asking import Claimed, asked_fleet
 from model_foundry.config import GroundingConfig, SearchConfig
 from model_foundry.inference.dispatch import WorkItem
 from model_foundry.jetstream.client import JetStream
-from model_foundry.records import Completion, Job, JobOutcome, JobStatus, Task
+from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus, Task
 from model_foundry.runtime import Foundry
 from model_foundry.tasks import while_flushing
 from model_foundry.warehouse.landing import claim_jobs
@@ -162,14 +162,16 @@ async def _search(
     gathered: list[Search] = []
     done = 0
 
-    def gather(job_id: str, status: str, reason: str | None = None) -> None:
-        search = Search(job_id, search_lane, queries[job_id], status, last.get(job_id), reason)
+    def gather(job_id: str, status: str, reason: str | None = None, kind: ErrorKind | None = None) -> None:
+        search = Search(job_id, search_lane, queries[job_id], status, last.get(job_id), reason, kind)
         gathered.append(search)
         report.count(search)
 
     def on_done(item: WorkItem, outcome: JobOutcome) -> None:
-        answered = outcome.status is JobStatus.ANSWERED
-        gather(item.job.job_id, "answered" if answered else "failed", None if answered else outcome.error_message)
+        if outcome.status is JobStatus.ANSWERED:
+            gather(item.job.job_id, "answered")
+        else:
+            gather(item.job.job_id, "failed", outcome.error_message, outcome.error_kind)
 
     async def flush() -> None:
         nonlocal done

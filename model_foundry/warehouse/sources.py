@@ -31,7 +31,8 @@ class Search:
         query: what was searched for.
         status: ``answered``, ``failed`` or ``waiting``.
         attempt: the last one; its results are those of the search. None when nobody was asked.
-        reason: why it waits.
+        reason: why it waits, or failed.
+        kind: of what ended it without an answer.
     """
 
     job_id: str
@@ -40,6 +41,7 @@ class Search:
     status: str
     attempt: Completion | None = None
     reason: str | None = None
+    kind: ErrorKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _search_row(search: Search) -> dict[str, Any]:
             "worker": attempt.worker if attempt else None,
             "engines_failed": json.dumps(stats.get("unresponsive_engines") or [], ensure_ascii=False),
             "took_s": attempt.timings.e2e_s if attempt else None,
-            "error_kind": attempt.error_kind if attempt else None,
+            "error_kind": search.kind or (attempt.error_kind if attempt else None),
             "error_message": search.reason or (attempt.error_message if attempt else None),
             "searched_at": attempt.finished_at if attempt else datetime.now(UTC),
         }

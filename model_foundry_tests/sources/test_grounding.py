@@ -121,6 +121,15 @@ def test_a_search_that_fails_for_good_fails_its_job_until_it_is_tried_again(
     assert grounded.scene.results()["j"]["status"] == "answered"
 
 
+def test_a_job_whose_deadline_passed_before_its_search_is_expired(
+    grounded: Grounded, instance: dg.DagsterInstance
+) -> None:
+    grounded.scene.publish(job(deadline="2026-01-01T00:00:00Z"))
+    run(grounded, instance)
+    assert grounded.scene.results()["j"]["status"] == "expired"
+    assert (grounded.search.queries, grounded.model.asked) == ([], [])
+
+
 def test_nothing_found_is_told_to_the_model_and_in_the_result(grounded: Grounded, instance: dg.DagsterInstance) -> None:
     grounded.search.by_query["rare"] = found()
     grounded.scene.publish(job(query="rare"))
