@@ -157,7 +157,7 @@ def test_a_broken_figure_of_a_gpu_does_not_cost_the_others() -> None:
         ({"url": "http://mo on"}, "allowed: http(s)://host[:port]"),
         ({"url": "http://me:secret@moon"}, "url holds credentials"),
         ({"url": "http://" + "m" * 3000}, "at most 2048 are read"),
-        ({"api": "searxng"}, "api is 'searxng'; allowed: ollama, openai"),
+        ({"api": "grpc"}, "api is 'grpc'; allowed: ollama, openai, searxng"),
         ({"api": ["ollama"]}, "api is a list; allowed: text"),
     ],
 )

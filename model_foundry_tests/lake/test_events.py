@@ -52,7 +52,7 @@ def test_a_duplicate_that_comes_later_is_found_in_the_lake(lake: Warehouse) -> N
 KINDS = st.lists(st.sampled_from(["a", "b", "c", "reject"]), min_size=1, max_size=8)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kinds=KINDS, data=st.data())
 def test_any_order_and_overlap_of_landings_gives_the_rows_of_one_clean_landing(
     shared_lake: Warehouse, kinds: list[str], data: st.DataObject
@@ -253,7 +253,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d"])
 AGENTS = st.dictionaries(NAMES, st.fixed_dictionaries({}, optional={"agent": NAMES, "name": NAMES}), max_size=4)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(agents=AGENTS, tasks=st.lists(NAMES, max_size=4), calls=st.lists(NAMES, max_size=6))
 def test_whatever_agents_are_called_every_call_and_task_counts_once(
     shared_lake: Warehouse, agents: dict[str, dict[str, str]], tasks: list[str], calls: list[str]
@@ -431,7 +431,7 @@ TASKS = st.lists(
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12, unique=True)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tasks=TASKS, edges=EDGES)
 def test_the_figures_of_a_flow_are_those_that_plain_python_finds(
     shared_lake: Warehouse, tasks: list[tuple[int, int | None, str | None]], edges: list[tuple[int, int]]

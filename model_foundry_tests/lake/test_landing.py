@@ -55,7 +55,7 @@ def test_landing_again_changes_nothing(lake: Warehouse) -> None:
 MESSAGES = st.lists(st.sampled_from(["a", "b", "c", "reject"]), min_size=1, max_size=8)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kinds=MESSAGES, data=st.data())
 def test_any_order_and_overlap_of_landings_gives_the_rows_of_one_clean_landing(
     shared_lake: Warehouse, kinds: list[str], data: st.DataObject

@@ -184,7 +184,7 @@ def test_a_figure_that_can_not_be_is_found(lake: Warehouse, damage: str) -> None
 
 
 @given(JOBS)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_the_figures_are_those_that_numpy_computes(
     shared_lake: Warehouse, found: list[tuple[str, str, float, str]]
 ) -> None:
