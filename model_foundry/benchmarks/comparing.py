@@ -25,7 +25,6 @@ from model_foundry.benchmarks.comparison import (
     FIGURES,
     FLIPS,
     Comparison,
-    Objective,
     against,
     compare,
 )
@@ -54,16 +53,13 @@ class Compared:
     rows: int
 
 
-def compare_suite(
-    foundry: Foundry, suite: str, *, run_id: str, objective: Objective | None = None, seed: int = 0
-) -> Compared:
+def compare_suite(foundry: Foundry, suite: str, *, run_id: str, seed: int = 0) -> Compared:
     """Compares what was measured of a suite last, and records it.
 
     Args:
         foundry: the parts.
         suite: its name.
         run_id: who compares.
-        objective: for goodput; none when left out.
         seed: of the bootstrap and the random flips; recorded.
 
     Raises:
@@ -72,7 +68,7 @@ def compare_suite(
     foundry.warehouse.migrate()
     rows = results_of(foundry, suite)
     sweeps = tuple(sorted({row["sweep_id"] for row in rows}))
-    found = tuple(compare(rows, objective=objective, seed=seed))
+    found = tuple(compare(rows, objective=foundry.config.benchmarks.objective, seed=seed))
     _record(foundry, found, sweeps, run_id, seed)
     return Compared(suite, found, sweeps, len(rows))
 

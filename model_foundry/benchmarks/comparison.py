@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
@@ -34,7 +34,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from model_foundry.config import ObjectiveConfig
+from model_foundry.statistics import holm
+
 Level = Literal["model", "model_worker"]
+LEVELS: tuple[Level, ...] = ("model", "model_worker")
 Verdict = Literal["faster", "slower", "better", "worse", "no_difference_shown", "too_few", "not_comparable"]
 Floats = NDArray[np.float64]
 
@@ -85,22 +89,14 @@ FIGURES: Mapping[str, Figure] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """When an answer counts as good service; what is None does not matter. Seconds."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
-
-    def met_by(self, row: Mapping[str, Any]) -> bool:
-        """Whether a request was answered within it; an unknown figure is not."""
-        if row["status"] != "answered":
-            return False
-        limits = {"ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
-        return all(
-            most is None or ((value := row.get(name)) is not None and value <= most) for name, most in limits.items()
-        )
+def meets(objective: ObjectiveConfig, row: Mapping[str, Any]) -> bool:
+    """Whether a request was answered within an objective; an unknown figure is not. Pure."""
+    if row["status"] != "answered":
+        return False
+    limits = objective.model_dump()
+    return all(
+        most is None or ((value := row.get(name)) is not None and value <= most) for name, most in limits.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,7 @@ class Comparison:
     workers: tuple[str, ...] = ()
 
 
-def figure_of(row: Mapping[str, Any], figure: Figure, objective: Objective | None = None) -> float | None:
+def figure_of(row: Mapping[str, Any], figure: Figure, objective: ObjectiveConfig | None = None) -> float | None:
     """A request's figure: the logarithm of a ratio's, a share's as it is; None where it has none. Pure.
 
     A request without an answer counts in error rate and goodput, and nowhere else.
@@ -151,7 +147,7 @@ def figure_of(row: Mapping[str, Any], figure: Figure, objective: Objective | Non
     if figure.name == "error_rate":
         return 0.0 if answered else 1.0
     if figure.name == "goodput":
-        return None if objective is None else float(objective.met_by(row))
+        return None if objective is None else float(meets(objective, row))
     if figure.kind == "share":
         # what was not answered did not pass, where there was something to pass
         value = row.get(figure.name)
@@ -183,7 +179,7 @@ class _Sample:
 def compare(
     rows: Iterable[Mapping[str, Any]],
     *,
-    objective: Objective | None = None,
+    objective: ObjectiveConfig | None = None,
     seed: int = 0,
     figures: Sequence[str] = tuple(FIGURES),
 ) -> list[Comparison]:
@@ -198,19 +194,13 @@ def compare(
     Returns:
         By suite, domain, level, figure and pair. What neither has is left out.
     """
-    measured = [row for row in rows if row["phase"] == "measured"]
-    found: list[Comparison] = []
-    suites: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in measured:
-        suites[row["suite"]].append(row)
-    for suite, of_suite in sorted(suites.items()):
-        domains = sorted({row["domain"] for row in of_suite})
-        for domain in [ALL_DOMAINS, *domains] if len(domains) > 1 else domains:
-            of_domain = of_suite if domain == ALL_DOMAINS else [r for r in of_suite if r["domain"] == domain]
-            for name in figures:
-                for level in ("model", "model_worker"):
-                    found += _compare_all(of_domain, suite, domain, level, FIGURES[name], objective, seed)
-    return found
+    return [
+        comparison
+        for suite, domain, family in _families(rows)
+        for name in figures
+        for level in LEVELS
+        for comparison in _compare_all(family, suite, domain, level, FIGURES[name], objective, seed)
+    ]
 
 
 def against(
@@ -224,33 +214,55 @@ def against(
         seed: of the bootstrap and the random flips.
         figures: which ones; all but goodput when left out.
     """
-    both = {"then": list(then), "now": list(now)}
+    rows = [dict(row) | {"moment": "then"} for row in then] + [dict(row) | {"moment": "now"} for row in now]
     found: list[Comparison] = []
-    keys = {(r["suite"], d) for rows in both.values() for r in rows for d in (ALL_DOMAINS, r["domain"])}
-    for suite, domain in sorted(keys):
+    for suite, domain, family in _families(rows, always_all=True):
         for name in figures or [n for n in FIGURES if n != "goodput"]:
-            figure, family = FIGURES[name], []
-            samples: dict[tuple[str, str], dict[str, _Sample]] = defaultdict(dict)
-            for moment, rows in both.items():
-                for row in rows:
-                    if (
-                        row["suite"] != suite
-                        or row["phase"] != "measured"
-                        or domain not in (ALL_DOMAINS, row["domain"])
-                    ):
-                        continue
-                    value = figure_of(row, figure)
-                    if value is not None:
-                        part = (row["turn"], row["loop"], row["concurrency"], row["rate_rps"], row["arrival"])
-                        sample = samples[row["model"], row["worker"]].setdefault(moment, _Sample())
-                        sample.add(row["prompt_id"], part, value)
-            for (model, worker), of_both in sorted(samples.items()):
-                if len(of_both) == 2:
-                    label = f"{model} @ {worker}"
-                    bare = Comparison(suite, domain, "model_worker", f"{label} then", f"{label} now", name, 0)
-                    family.append(_difference(bare, of_both["then"], of_both["now"], figure, seed))
-            found += _concluded(family, figure)
+            figure = FIGURES[name]
+            samples = _samples(family, lambda row: f"{row['model']} @ {row['worker']} {row['moment']}", figure)
+            pairs = []
+            for label in sorted({f"{row['model']} @ {row['worker']}" for row in family}):
+                a, b = f"{label} then", f"{label} now"
+                if a in samples and b in samples:
+                    bare = Comparison(suite, domain, "model_worker", a, b, name, 0)
+                    pairs.append(_difference(bare, samples[a], samples[b], figure, seed))
+            found += _concluded(pairs, figure)
     return found
+
+
+def _families(
+    rows: Iterable[Mapping[str, Any]], *, always_all: bool = False
+) -> Iterator[tuple[str, str, list[Mapping[str, Any]]]]:
+    """The measured rows by suite and domain; first all of a suite's together, where it has several domains, or always."""
+    suites: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["phase"] == "measured":
+            suites[row["suite"]].append(row)
+    for suite, of_suite in sorted(suites.items()):
+        domains = sorted({row["domain"] for row in of_suite})
+        if always_all or len(domains) > 1:
+            yield suite, ALL_DOMAINS, of_suite
+        for domain in domains:
+            yield suite, domain, [row for row in of_suite if row["domain"] == domain]
+
+
+def _samples(
+    rows: Iterable[Mapping[str, Any]],
+    name_of: Callable[[Mapping[str, Any]], str],
+    figure: Figure,
+    objective: ObjectiveConfig | None = None,
+    *,
+    by_worker: bool = False,
+) -> dict[str, _Sample]:
+    """The figures of each name that has any. With ``by_worker`` each worker's are parts of their own."""
+    samples: dict[str, _Sample] = {}
+    for row in rows:
+        value = figure_of(row, figure, objective)
+        if value is not None:
+            part = (row["turn"], row["loop"], row["concurrency"], row["rate_rps"], row["arrival"])
+            sample = samples.setdefault(name_of(row), _Sample())
+            sample.add(row["prompt_id"], (*part, row["worker"]) if by_worker else part, value)
+    return samples
 
 
 def _compare_all(
@@ -259,38 +271,31 @@ def _compare_all(
     domain: str,
     level: Level,
     figure: Figure,
-    objective: Objective | None,
+    objective: ObjectiveConfig | None,
     seed: int,
 ) -> list[Comparison]:
     """All pairs of one family."""
-    samples: dict[str, _Sample] = {}
-    workers: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        name = row["model"] if level == "model" else f"{row['model']} @ {row['worker']}"
-        workers[name].add(row["worker"])
-        value = figure_of(row, figure, objective)
-        if value is None:
-            continue
-        part = (row["turn"], row["loop"], row["concurrency"], row["rate_rps"], row["arrival"])
-        # a mean over workers would compare their mix: models are compared worker by worker
-        samples.setdefault(name, _Sample()).add(
-            row["prompt_id"], (*part, row["worker"]) if level == "model" else part, value
-        )
-    names = sorted(workers)
     if level == "model_worker" and len({row["worker"] for row in rows}) == 1:
         return []  # the same pairs as by model
+
+    def name_of(row: Mapping[str, Any]) -> str:
+        return str(row["model"]) if level == "model" else f"{row['model']} @ {row['worker']}"
+
+    # a mean over workers would compare their mix: models are compared worker by worker
+    samples = _samples(rows, name_of, figure, objective, by_worker=level == "model")
+    workers: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        workers[name_of(row)].add(row["worker"])
     found = []
-    for a, b in combinations(names, 2):
-        both = tuple(sorted(workers[a] & workers[b])) if level == "model" else tuple(sorted(workers[a] | workers[b]))
-        bare = Comparison(suite, domain, level, a, b, figure.name, 0, workers=both)
-        if a not in samples or b not in samples:
-            continue
-        if level == "model" and not both:
+    for a, b in combinations(sorted(samples), 2):
+        both = workers[a] & workers[b] if level == "model" else workers[a] | workers[b]
+        bare = Comparison(suite, domain, level, a, b, figure.name, 0, workers=tuple(sorted(both)))
+        if both:
+            found.append(_difference(bare, samples[a], samples[b], figure, seed))
+        else:
             where = f"{a} ran on {_listed(workers[a])}, {b} on {_listed(workers[b])}"
             words = f"not compared: {where}; see the comparison by model and worker"
             found.append(replace(bare, verdict="not_comparable", words=words))
-            continue
-        found.append(_difference(bare, samples[a], samples[b], figure, seed))
     return _concluded(found, figure)
 
 
@@ -457,15 +462,6 @@ def sign_flip_p(values: Floats, seed: int = 0) -> float:
         return bound
     signs = _random_signs(n, seed)
     return (1 + int(np.sum(np.abs(signs @ values) >= most))) / (FLIPS + 1)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's corrected p values, in the order of the given ones."""
-    corrected, running = [1.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = running
-    return corrected
 
 
 def fewest_prompts(comparisons: int) -> int:

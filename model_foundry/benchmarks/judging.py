@@ -97,7 +97,7 @@ def check_judge(foundry: Foundry, judge: str, models: Sequence[str], *, allow_sa
             )
 
 
-def planted_pairs(foundry: Foundry, judge: str) -> list[Pair]:
+def planted_pairs(judge: str) -> list[Pair]:
     """The planted pairs; the good answer is a in every other one."""
     pairs = []
     for n, planted in enumerate(PAIRS):

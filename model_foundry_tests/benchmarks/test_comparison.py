@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from model_foundry.benchmarks.comparison import (
     ALL_DOMAINS,
     Comparison,
-    Objective,
     against,
     compare,
     detectable,
     fewest_prompts,
-    holm,
     interval,
     rank_biserial,
     share_interval,
     sign_flip_p,
 )
+from model_foundry.config import ObjectiveConfig
+from model_foundry.statistics import holm
 
 DIFFERENT = ("faster", "slower", "better", "worse")
 
@@ -185,7 +185,7 @@ def test_goodput_is_the_share_within_the_objective() -> None:
     rows = [
         a_row(model=m, prompt_id=f"p{n}", e2e_s=t, ttft_s=0.1) for m, t in (("a", 1.0), ("b", 9.0)) for n in range(20)
     ]
-    [c] = compare(rows, objective=Objective(e2e_s=5.0), figures=["goodput"])
+    [c] = compare(rows, objective=ObjectiveConfig(e2e_s=5.0), figures=["goodput"])
     assert (c.estimate, c.verdict) == (-1.0, "worse")
     assert compare(rows, figures=["goodput"]) == []
 

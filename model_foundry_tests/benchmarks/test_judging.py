@@ -45,7 +45,7 @@ def gate(scene: Scene, servers: Servers, says: Callable[[str], str]) -> tuple[Ju
     scene.worker("m", server.url, supports=["cpu_inference"], slots=1)
     foundry = scene.foundry
     foundry.warehouse.migrate()
-    return server, judging.judge_pairs(foundry, judging.planted_pairs(foundry, "small"), "small", run_id="r")
+    return server, judging.judge_pairs(foundry, judging.planted_pairs("small"), "small", run_id="r")
 
 
 def test_a_perfect_judge_passes_and_is_not_asked_again(scene: Scene, servers: Servers) -> None:
@@ -54,7 +54,7 @@ def test_a_perfect_judge_passes_and_is_not_asked_again(scene: Scene, servers: Se
     assert found.passed
     assert found.right == len(PAIRS)
     asked = len(server.received)
-    again = judging.judge_pairs(scene.foundry, judging.planted_pairs(scene.foundry, "small"), "small", run_id="r2")
+    again = judging.judge_pairs(scene.foundry, judging.planted_pairs("small"), "small", run_id="r2")
     assert again.unchanged == len(PAIRS)
     assert not [r for r in server.received[asked:] if r.method == "POST"]
 

@@ -15,7 +15,7 @@ from model_foundry_tests.benchmarks.conftest import Scene
 def test_wins_are_shown_as_the_gate_says(scene: Scene, wrong: int, wins: int | None) -> None:
     foundry = scene.foundry
     foundry.warehouse.migrate()
-    rows = [p.row for p in judging.planted_pairs(foundry, "small")]
+    rows = [p.row for p in judging.planted_pairs("small")]
     for n, row in enumerate(rows):
         judging._decide(row, "tie" if n < wrong else row["planted"], "judge", "")
     one = judging._row("small", "s", "d", "p", 0, "general", "x", "y", "1", "2")

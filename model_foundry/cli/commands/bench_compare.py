@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from model_foundry.benchmarks import comparing
-from model_foundry.benchmarks.comparison import ALL_DOMAINS, Comparison, Objective
+from model_foundry.benchmarks.comparison import ALL_DOMAINS, Comparison
 from model_foundry.cli.output import ConfigOption, JsonOption, console, errors, print_json, print_table
 from model_foundry.runtime import Foundry
 
@@ -30,10 +30,8 @@ def compare(
     """
     foundry = Foundry.load(config)
     if against is None:
-        limits = foundry.config.benchmarks.objective
-        objective = None if limits is None else Objective(limits.ttft_s, limits.tpot_s, limits.e2e_s)
         run_id = f"bench-{uuid.uuid4().hex[:12]}"
-        found = list(comparing.compare_suite(foundry, suite, run_id=run_id, objective=objective, seed=seed).comparisons)
+        found = list(comparing.compare_suite(foundry, suite, run_id=run_id, seed=seed).comparisons)
     else:
         found = comparing.compare_with_baseline(foundry, against, suite, seed=seed)
     chosen = [c for c in found if domain == "every" or c.domain == (domain or ALL_DOMAINS)] or (

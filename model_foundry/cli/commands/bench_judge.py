@@ -54,7 +54,7 @@ def gate(judge_model: JudgeOption, config: ConfigOption = None) -> None:
 
 
 def _gate(foundry: Foundry, judge_model: str) -> bool:
-    pairs = judging.planted_pairs(foundry, judge_model)
+    pairs = judging.planted_pairs(judge_model)
     report = judging.judge_pairs(foundry, pairs, judge_model, run_id=f"gate-{uuid.uuid4().hex[:12]}")
     found = judging.gate_of(foundry, judge_model)
     low, high = found.interval.low, found.interval.high

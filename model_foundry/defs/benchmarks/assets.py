@@ -21,7 +21,7 @@ from model_foundry.benchmarks.comparing import (
     newest_baseline,
     regressions,
 )
-from model_foundry.benchmarks.comparison import ALL_DOMAINS, Comparison, Objective
+from model_foundry.benchmarks.comparison import ALL_DOMAINS, Comparison
 from model_foundry.benchmarks.library import load_suite, suite_names
 from model_foundry.benchmarks.runner import Progress, SweepReport, run_sweep
 from model_foundry.benchmarks.settings import sweep_settings
@@ -130,9 +130,7 @@ def benchmark_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
         context: dg.AssetExecutionContext, config: ComparisonConfig, foundry: FoundryResource
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         parts, suite = foundry.parts, context.partition_key
-        limits = parts.config.benchmarks.objective
-        objective = None if limits is None else Objective(limits.ttft_s, limits.tpot_s, limits.e2e_s)
-        found = compare_suite(parts, suite, run_id=context.run_id, objective=objective, seed=config.seed)
+        found = compare_suite(parts, suite, run_id=context.run_id, seed=config.seed)
         return dg.MaterializeResult(
             metadata=comparison_metadata(found), check_results=[_check_regression(foundry, suite, config.seed)]
         )
