@@ -26,7 +26,7 @@ from model_foundry.inference.answer import NOT_STREAMED, Answer, AnswerTooLong
 from model_foundry.inference.bodies import Body, Inflater, Shape, Unreadable
 from model_foundry.inference.failures import Failure
 from model_foundry.inference.lines import LineTooLong
-from model_foundry.inference.target import InferenceRequest, WorkerTarget
+from model_foundry.inference.target import InferenceRequest, WorkerTarget, encoded
 from model_foundry.inference.values import loads
 from model_foundry.records import Completion, ErrorKind, JobStatus
 
@@ -173,7 +173,7 @@ class _Attempt:
         """The whole exchange; every foreseen end is noted, not raised."""
         dialect, name = _DIALECTS[self.target.api], self.target.name
         try:
-            body = dialect.encode(self.request)
+            body = encoded(dialect.body(self.request), dialect.CONTENT_TYPE)
         except ValueError as error:
             self.fail(ErrorKind.INVALID_REQUEST, f"the request can't be written for worker {name}: {error}")
             return

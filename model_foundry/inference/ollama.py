@@ -22,11 +22,10 @@ from typing import Any
 from model_foundry.inference import failures
 from model_foundry.inference.answer import NOT_STREAMED, Answer
 from model_foundry.inference.ndjson import NdjsonParser
-from model_foundry.inference.target import InferenceRequest
+from model_foundry.inference.target import JSON, InferenceRequest
 from model_foundry.inference.values import (
     count,
     first_text,
-    json_bytes,
     loads,
     number,
     per_second,
@@ -35,7 +34,7 @@ from model_foundry.inference.values import (
 )
 
 Parser = NdjsonParser
-CONTENT_TYPE = "application/json"
+CONTENT_TYPE = JSON
 
 _TOP_LEVEL = frozenset({"think", "keep_alive", "tools", "truncate", "shift", "logprobs", "top_logprobs"})
 _GENERATE_ONLY = frozenset({"raw", "suffix", "template", "system", "context"})
@@ -47,15 +46,6 @@ _IMAGE_NEEDS = "allowed: text, images as base64 data: URLs"
 def endpoint(url: str, request: InferenceRequest | None = None) -> str:
     """Where a request goes."""
     return f"{url.rstrip('/')}/api/{'generate' if request is not None and _is_generate(request) else 'chat'}"
-
-
-def encode(request: InferenceRequest) -> bytes:
-    """The body as it is sent.
-
-    Raises:
-        ValueError: when it can't be written.
-    """
-    return json_bytes(body(request))
 
 
 def body(request: InferenceRequest) -> dict[str, Any]:

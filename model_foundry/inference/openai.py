@@ -15,11 +15,10 @@ from typing import Any
 from model_foundry.inference import failures
 from model_foundry.inference.answer import Answer
 from model_foundry.inference.sse import SseEvent, SseParser
-from model_foundry.inference.target import InferenceRequest
+from model_foundry.inference.target import JSON, InferenceRequest
 from model_foundry.inference.values import (
     count,
     first_text,
-    json_bytes,
     loads,
     number,
     per_second,
@@ -29,7 +28,7 @@ from model_foundry.inference.values import (
 from model_foundry.records import ErrorKind
 
 Parser = SseParser
-CONTENT_TYPE = "application/json"
+CONTENT_TYPE = JSON
 _OWN_EVENTS = ("message", "error")
 
 
@@ -42,15 +41,6 @@ def base_url(url: str) -> str:
 def endpoint(url: str, request: InferenceRequest | None = None) -> str:
     """Where chat completions are asked for."""
     return f"{base_url(url)}/chat/completions"
-
-
-def encode(request: InferenceRequest) -> bytes:
-    """The body as it is sent.
-
-    Raises:
-        ValueError: when it can't be written.
-    """
-    return json_bytes(body(request))
 
 
 def body(request: InferenceRequest) -> dict[str, Any]:

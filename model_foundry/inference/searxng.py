@@ -17,18 +17,17 @@ import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from model_foundry.inference.answer import Answer
 from model_foundry.inference.failures import Failure
 from model_foundry.inference.ndjson import NdjsonParser
-from model_foundry.inference.target import InferenceRequest
+from model_foundry.inference.target import FORM, InferenceRequest
 from model_foundry.inference.values import loads, number, text_of
 from model_foundry.records import ErrorKind, WebResult
 from model_foundry.text import well_formed
 
 Parser = NdjsonParser
-CONTENT_TYPE = "application/x-www-form-urlencoded"
+CONTENT_TYPE = FORM
 FOUND, NOTHING_FOUND = "found", "nothing_found"
 """The ``finish_reason`` of a search."""
 JSON_IS_OFF = "its settings.yml may not allow JSON: add json to search.formats and restart it"
@@ -46,7 +45,7 @@ def endpoint(url: str, request: InferenceRequest | None = None) -> str:
     return url.rstrip("/").removesuffix("/search") + "/search"
 
 
-def encode(request: InferenceRequest) -> bytes:
+def body(request: InferenceRequest) -> dict[str, str]:
     """The form: the last message's text is the query, ``params`` are SearXNG's own (categories, engines, language,
     time_range, safesearch, pageno); a list is written with commas.
 
@@ -60,7 +59,7 @@ def encode(request: InferenceRequest) -> bytes:
             raise ValueError(f"params.{name} is no text or number")
         form[name] = ",".join(map(str, listed))
     query = text_of(request.messages[-1].get("content")) if request.messages else ""
-    return urlencode({**form, "q": " ".join(query.split()), "format": "json"}).encode()
+    return {**form, "q": " ".join(query.split()), "format": "json"}
 
 
 def absorb(answer: Answer, line: str, at: float) -> bool:

@@ -1,16 +1,22 @@
 """Whom to ask, and what.
 
-Belongs here: the two values that every part of ``inference`` passes on. Does not belong here: how they are made from
-the configuration (``runtime``, ``answering``).
+Belongs here: the two values that every part of ``inference`` passes on, and writing a request's body as bytes. Does not
+belong here: what a body holds (the dialects), how the values are made from the configuration (``runtime``).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from pydantic import SecretStr
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+"""Content types of requests."""
 
 
 def bearer(key: SecretStr | None) -> dict[str, str]:
@@ -56,3 +62,14 @@ class InferenceRequest:
     messages: list[dict[str, Any]]
     params: Mapping[str, Any] = field(default_factory=dict)
     default_max_tokens: int | None = None
+
+
+def encoded(value: Mapping[str, Any], content_type: str) -> bytes:
+    """A request's body as it is sent.
+
+    Raises:
+        ValueError: for what JSON can't hold, such as NaN.
+    """
+    if content_type == FORM:
+        return urlencode(value).encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()

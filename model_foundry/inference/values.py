@@ -31,15 +31,6 @@ def loads(text: str) -> Any:
         raise ValueError("JSON nested too deeply") from None
 
 
-def json_bytes(value: Any) -> bytes:
-    """The JSON of what is sent.
-
-    Raises:
-        ValueError: for what JSON can't hold, such as NaN.
-    """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-
-
 def number(value: Any) -> float | None:
     """A finite number at or above zero as the server gave it, some write it as a text; else None."""
     if isinstance(value, str):

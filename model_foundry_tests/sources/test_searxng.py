@@ -14,7 +14,7 @@ from model_foundry.config import LimitsConfig
 from model_foundry.inference import searxng
 from model_foundry.inference.answer import Answer
 from model_foundry.inference.client import ask, new_client
-from model_foundry.inference.target import InferenceRequest, WorkerTarget
+from model_foundry.inference.target import InferenceRequest, WorkerTarget, encoded
 from model_foundry.records import Completion, ErrorKind, JobStatus
 from model_foundry_tests.inference.scripted import ScriptedServer, Step, head, http, refusal
 from model_foundry_tests.parts import in_loop
@@ -129,6 +129,7 @@ def test_odd_entries_cost_themselves_and_nothing_else(entry: dict[str, Any], fai
 @given(st.text(max_size=50))
 def test_any_query_becomes_a_form(text: str) -> None:
     text = text.encode("utf-8", "ignore").decode()
-    form = parse_qs(searxng.encode(InferenceRequest("", [{"role": "user", "content": text}])).decode())
+    request = InferenceRequest("", [{"role": "user", "content": text}])
+    form = parse_qs(encoded(searxng.body(request), searxng.CONTENT_TYPE).decode())
     assert form["format"] == ["json"]
     assert form.get("q", [""]) == [" ".join(text.split())]
