@@ -8,22 +8,20 @@ Belongs here: claiming, giving jobs their sources, recording in small batches. D
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
-from typing import Any
 
 from model_foundry.asking import Claimed, asked_fleet, measured_rates
 from model_foundry.fleet.estimates import Rates
 from model_foundry.grounding import with_sources
 from model_foundry.inference.dispatch import WorkItem
 from model_foundry.jetstream.client import JetStream
-from model_foundry.records import Completion, Job, JobOutcome, JobStatus, Task
+from model_foundry.partition_run import PartitionRun
+from model_foundry.records import Completion, Job, JobOutcome, Task
 from model_foundry.results import Finished, Results
-from model_foundry.runtime import Foundry
-from model_foundry.searching import as_search
+from model_foundry.searching import as_search, query_text
 from model_foundry.tasks import while_flushing
-from model_foundry.warehouse.landing import attempts_so_far, claim_jobs, put_off_jobs, record_completions
+from model_foundry.warehouse.landing import attempts_so_far, put_off_jobs, record_completions
 from model_foundry.warehouse.sources import Search, record_searches, sources_of
 
 FLUSH_EVERY_S = 1.0
@@ -52,78 +50,41 @@ class AnswerReport:
         return "waiting" if self.put_off else "empty"
 
 
-def answer_partition(
-    foundry: Foundry,
-    day: date,
-    lane: str,
-    *,
-    run_id: str,
-    task: Task = Task.ANSWER,
-    dead_runs: Collection[str] = (),
-    retry_failed: bool = False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> AnswerReport:
+def answer_partition(run: PartitionRun, task: Task = Task.ANSWER) -> AnswerReport:
     """Answers the partition's pending jobs, records every attempt, publishes every result.
 
     Args:
-        foundry: the parts.
-        day: the partition's date.
-        lane: the partition's lane.
-        run_id: who answers; jobs are claimed under it.
+        run: which run, which partition.
         task: ``ANSWER``, or ``SEARCH`` for the jobs that are searches; their results are then recorded too.
-        dead_runs: runs known to have ended; jobs that they claimed and left are taken over.
-        retry_failed: also ask again for jobs that failed.
-        on_progress: called with (done, total) as jobs finish.
 
     Returns:
         Counts and the ids of the jobs that were handled.
     """
-    warehouse = foundry.warehouse
-    warehouse.migrate()
-    jobs = claim_jobs(
-        warehouse,
-        lane=lane,
-        partition_date=day,
-        run_id=run_id,
-        now=datetime.now(UTC),
-        tasks=[task],
-        dead_runs=dead_runs,
-        retry_failed=retry_failed,
-    )
-    ids = [job.job_id for job in jobs]
-    before = attempts_so_far(warehouse, ids, lane=lane, partition_date=day)
-    sources = sources_of(warehouse, [j.job_id for j in jobs if j.ground], lane=lane, partition_date=day)
+    config, jobs = run.foundry.config, run.claim(task)
+    before = attempts_so_far(run.warehouse, [job.job_id for job in jobs], **run.partition)
+    sources = sources_of(run.warehouse, [job.job_id for job in jobs if job.ground], **run.partition)
     claimed = []
     for job in jobs:
         last, spent = before.get(job.job_id, (0, 0))
-        asked = as_search(job, lane, foundry.config.search) if task is Task.SEARCH else job
+        asked = as_search(job, run.lane, config.search) if task is Task.SEARCH else job
         if job.ground:
-            asked = replace(
-                job, messages=with_sources(job.messages, sources.get(job.job_id, ()), foundry.config.grounding)
-            )
-        claimed.append(Claimed(asked, last, 0 if retry_failed else spent))
-    rates = measured_rates(foundry) if jobs else {}
-    return asyncio.run(_answer(foundry, day, lane, claimed, rates, run_id, on_progress))
+            asked = replace(job, messages=with_sources(job.messages, sources.get(job.job_id, ()), config.grounding))
+        claimed.append(Claimed(asked, last, 0 if run.retry_failed else spent))
+    rates = measured_rates(run.foundry) if jobs else {}
+    return asyncio.run(_answer(run, claimed, rates))
 
 
 async def _answer(
-    foundry: Foundry,
-    day: date,
-    lane: str,
-    claimed: Sequence[Claimed],
-    rates: Mapping[tuple[str, str], Rates],
-    run_id: str,
-    on_progress: Callable[[int, int], None],
+    run: PartitionRun, claimed: Sequence[Claimed], rates: Mapping[tuple[str, str], Rates]
 ) -> AnswerReport:
     report = AnswerReport()
     attempts: list[tuple[Job, Completion]] = []
     finished: list[Finished] = []
     last: dict[str, Completion] = {}
-    where: dict[str, Any] = {"lane": lane, "partition_date": day, "run_id": run_id}
 
-    async with JetStream(foundry.nats) as js:
-        await js.ensure_stream(foundry.config.streams.results)
-        results = Results(js, foundry, day, lane)
+    async with JetStream(run.foundry.nats) as js:
+        await js.ensure_stream(run.foundry.config.streams.results)
+        results = Results(js, run)
 
         async def flush() -> None:
             """Records what has gathered, then publishes it. The lake is written off the loop: answers stream on."""
@@ -132,11 +93,11 @@ async def _answer(
             finished.clear()
             if not taken and not done:
                 return
-            await asyncio.to_thread(record_searches, foundry.warehouse, _searches(done), **where)
+            await asyncio.to_thread(record_searches, run.warehouse, _searches(done), **run.where)
             outcomes = [outcome for _, outcome, _ in done]
-            await asyncio.to_thread(record_completions, foundry.warehouse, taken, outcomes, **where)
+            await asyncio.to_thread(record_completions, run.warehouse, taken, outcomes, **run.where)
             await results.publish(done)
-            on_progress(len(report.job_ids), len(claimed))
+            run.on_progress(len(report.job_ids), len(claimed))
 
         def on_attempt(item: WorkItem, completion: Completion) -> None:
             attempts.append((item.job, completion))
@@ -148,13 +109,13 @@ async def _answer(
             report.job_ids.append(item.job.job_id)
             report.by_status[outcome.status] = report.by_status.get(outcome.status, 0) + 1
 
-        on_progress(0, len(claimed))
+        run.on_progress(0, len(claimed))
         if claimed:
-            async with asked_fleet(js, foundry, rates, claimed, run_id) as fleet:
+            async with asked_fleet(js, run.foundry, rates, claimed, run.run_id) as fleet:
                 work = fleet.dispatch(on_attempt, on_done, report.put_off.__setitem__)
                 await while_flushing(work, flush, FLUSH_EVERY_S)
         if report.put_off:
-            await asyncio.to_thread(put_off_jobs, foundry.warehouse, report.put_off, **where)
+            await asyncio.to_thread(put_off_jobs, run.warehouse, report.put_off, **run.where)
         await results.publish_left()
         report.published = results.published
     return report
@@ -163,14 +124,7 @@ async def _answer(
 def _searches(finished: Sequence[Finished]) -> list[Search]:
     """Those of the finished jobs that were searches, as they are recorded."""
     return [
-        Search(
-            job.job_id,
-            job.lane,
-            str(job.messages[-1]["content"]),
-            "answered" if outcome.status is JobStatus.ANSWERED else "failed",
-            attempt,
-            None if attempt else outcome.error_message,
-        )
+        Search.ended(job.job_id, job.lane, query_text(job), outcome, attempt)
         for job, outcome, attempt in finished
         if job.task is Task.SEARCH
     ]

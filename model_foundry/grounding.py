@@ -11,20 +11,21 @@ that were asked for is another answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from model_foundry.config import GroundingConfig
 from model_foundry.embedding import embed_queries
 from model_foundry.inference.worker_state import COOLS
+from model_foundry.partition_run import PartitionRun
 from model_foundry.records import ErrorKind, Job, JobOutcome, JobStatus
 from model_foundry.runtime import Foundry
 from model_foundry.search import EMBED_AGAIN, EMBED_FIRST, Hit, similar_notes
 from model_foundry.searching import query_of
 from model_foundry.warehouse.engine import Rows
-from model_foundry.warehouse.landing import claim_jobs, put_off_jobs, record_completions
+from model_foundry.warehouse.landing import put_off_jobs, record_completions
 from model_foundry.warehouse.sources import Grounding, Source, record_grounding
 from model_foundry.warehouse.vectors import embedded_dimensions
 
@@ -71,42 +72,25 @@ class Found:
     final: bool = False
 
 
-def give_sources(
-    foundry: Foundry, day: date, lane: str, *, run_id: str, dead_runs: Collection[str] = ()
-) -> GroundingReport:
+def give_sources(run: PartitionRun) -> GroundingReport:
     """Gives the partition's pending jobs the sources that they ask for.
 
     Args:
-        foundry: the parts.
-        day: the partition's date.
-        lane: the partition's lane.
-        run_id: who gives; the jobs are claimed under it.
-        dead_runs: runs known to have ended; what they claimed is taken over.
+        run: which run, which partition.
 
     Raises:
         NatsUnavailableError, StreamError: when slots can't be shared.
         LakeError: when the lake can't be used.
     """
-    warehouse, report = foundry.warehouse, GroundingReport()
-    warehouse.migrate()
-    jobs = claim_jobs(
-        warehouse,
-        lane=lane,
-        partition_date=day,
-        run_id=run_id,
-        now=datetime.now(UTC),
-        sourceless=True,
-        dead_runs=dead_runs,
-    )
+    report, config, jobs = GroundingReport(), run.foundry.config.grounding, run.claim(sourceless=True)
     if not jobs:
         return report
     found = {
-        "web": _from_web(foundry, day, lane, [j for j in jobs if "web" in j.ground]),
-        "notes": _from_notes(foundry, [j for j in jobs if "notes" in j.ground]),
+        "web": _from_web(run, [j for j in jobs if "web" in j.ground]),
+        "notes": _from_notes(run.foundry, [j for j in jobs if "notes" in j.ground]),
     }
-    grounded = [decide(job, {g: found[g][job.job_id] for g in job.ground}, foundry.config.grounding) for job in jobs]
-    where: dict[str, Any] = {"lane": lane, "partition_date": day, "run_id": run_id}
-    record_grounding(warehouse, grounded, **where)
+    grounded = [decide(job, {g: found[g][job.job_id] for g in job.ground}, config) for job in jobs]
+    record_grounding(run.warehouse, grounded, **run.where)
     outcomes = []
     for grounding in grounded:
         if grounding.status == "given":
@@ -123,8 +107,8 @@ def give_sources(
             status = _ENDS.get(kind, JobStatus.FAILED) if kind else JobStatus.FAILED
             outcomes.append(JobOutcome(grounding.job_id, status, kind, message, 0, now))
     if report.waiting:
-        put_off_jobs(warehouse, report.waiting, **where)
-    record_completions(warehouse, [], outcomes, **where)
+        put_off_jobs(run.warehouse, report.waiting, **run.where)
+    record_completions(run.warehouse, [], outcomes, **run.where)
     return report
 
 
@@ -192,14 +176,15 @@ def with_sources(
     return result
 
 
-def _from_web(foundry: Foundry, day: date, lane: str, jobs: Sequence[Job]) -> dict[str, Found]:
+def _from_web(run: PartitionRun, jobs: Sequence[Job]) -> dict[str, Found]:
     """What the web search found for each job, as ``searching`` recorded it."""
     if not jobs:
         return {}
-    params = {"lane": lane, "day": day, "ids": [job.job_id for job in jobs]}
-    searches = {row["job_id"]: row for row in foundry.warehouse.show("searches_of", params)}
+    params = {"lane": run.lane, "day": run.day, "ids": [job.job_id for job in jobs]}
+    searches = {row["job_id"]: row for row in run.warehouse.show("searches_of", params)}
     results: dict[str, Rows] = {}
-    for row in foundry.warehouse.show("web_results_of", params | {"most": foundry.config.grounding.web_results}):
+    most = run.foundry.config.grounding.web_results
+    for row in run.warehouse.show("web_results_of", params | {"most": most}):
         results.setdefault(row["job_id"], []).append(row)
     found = {}
     for job in jobs:

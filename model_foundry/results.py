@@ -13,14 +13,13 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import date
 from typing import Any
 
 from model_foundry.errors import StreamError
 from model_foundry.jetstream.client import JetStream, PubAck
 from model_foundry.jetstream.subjects import result_subject
+from model_foundry.partition_run import PartitionRun
 from model_foundry.records import Completion, Job, JobOutcome, Task
-from model_foundry.runtime import Foundry
 from model_foundry.text import well_formed
 from model_foundry.warehouse.landing import finished_unpublished, mark_published
 from model_foundry.warehouse.sources import sources_of
@@ -96,13 +95,11 @@ class Results:
 
     Args:
         js: connected.
-        foundry: the parts.
-        day: the partition's date.
-        lane: the partition's lane.
+        run: whose partition.
     """
 
-    def __init__(self, js: JetStream, foundry: Foundry, day: date, lane: str) -> None:
-        self._js, self._foundry, self._day, self._lane = js, foundry, day, lane
+    def __init__(self, js: JetStream, run: PartitionRun) -> None:
+        self._js, self._run = js, run
         self.published = 0
 
     async def publish(self, finished: Sequence[Finished]) -> None:
@@ -123,23 +120,22 @@ class Results:
                 else:
                     published.append((outcome, ack.seq))
         if published:
-            await asyncio.to_thread(mark_published, self._foundry.warehouse, published, partition_date=self._day)
+            await asyncio.to_thread(mark_published, self._run.warehouse, published, partition_date=self._run.day)
             self.published += len(published)
         if refused:
             raise refused
 
     async def publish_left(self) -> None:
         """Publishes what is finished and was not published, by whatever run."""
-        where: dict[str, Any] = {"lane": self._lane, "partition_date": self._day}
-        await self.publish(await asyncio.to_thread(finished_unpublished, self._foundry.warehouse, **where))
+        run = self._run
+        await self.publish(await asyncio.to_thread(finished_unpublished, run.warehouse, **run.partition))
 
     def _more(self, finished: Sequence[Finished]) -> dict[str, dict[str, Any]]:
         """By job, what of the lake its result has beside the answer."""
         more: dict[str, dict[str, Any]] = {}
-        where: dict[str, Any] = {"lane": self._lane, "partition_date": self._day}
-        warehouse = self._foundry.warehouse
+        warehouse, partition = self._run.warehouse, self._run.partition
         grounded = [job.job_id for job, _, _ in finished if job.ground]
-        given = sources_of(warehouse, grounded, **where)
+        given = sources_of(warehouse, grounded, **partition)
         for job_id in grounded:
             listed = [
                 {"number": s.number, "kind": s.kind, "source": s.source, "title": s.title}
@@ -148,11 +144,11 @@ class Results:
             more[job_id] = {"sources": listed}
         searched = [job.job_id for job, _, _ in finished if job.task is Task.SEARCH]
         more |= {job_id: {"results": []} for job_id in searched}
-        params = {"lane": self._lane, "day": self._day, "most": 1000}
+        params = {"lane": self._run.lane, "day": self._run.day, "most": 1000}
         for row in warehouse.show("web_results_of", params | {"ids": searched}) if searched else ():
             more[row.pop("job_id")]["results"].append(row)
         articles = {job.job_id: job.prompt for job, _, _ in finished if job.task is Task.TRANSLATE}
-        for job_id, texts in translations_of(warehouse, articles, **where).items():
+        for job_id, texts in translations_of(warehouse, articles, **partition).items():
             more[job_id] = {"translations": texts}
         return more
 

@@ -10,19 +10,16 @@ there does not count against a model server. It is made in the run of the job th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
 from typing import Any
 
 from model_foundry.asking import Claimed, asked_fleet
 from model_foundry.config import GroundingConfig, SearchConfig
 from model_foundry.inference.dispatch import WorkItem
 from model_foundry.jetstream.client import JetStream
-from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus, Task
-from model_foundry.runtime import Foundry
+from model_foundry.partition_run import PartitionRun
+from model_foundry.records import Completion, Job, JobOutcome, Task
 from model_foundry.tasks import while_flushing
-from model_foundry.warehouse.landing import claim_jobs
 from model_foundry.warehouse.sources import Search, record_searches
 
 FLUSH_EVERY_S = 1.0
@@ -99,98 +96,64 @@ def as_search(job: Job, lane: str, config: SearchConfig, query: str | None = Non
     )
 
 
-def search_for_sources(
-    foundry: Foundry,
-    day: date,
-    lane: str,
-    *,
-    run_id: str,
-    dead_runs: Collection[str] = (),
-    retry_failed: bool = False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> SearchReport:
+def query_text(search: Job) -> str:
+    """What a search, as :func:`as_search` makes it, is for."""
+    return str(search.messages[-1]["content"])
+
+
+def search_for_sources(run: PartitionRun) -> SearchReport:
     """Makes the web searches that the partition's pending jobs ask for and that have not been made.
 
     Args:
-        foundry: the parts.
-        day: the partition's date.
-        lane: the partition's lane.
-        run_id: who searches; the jobs are claimed under it.
-        dead_runs: runs known to have ended; what they claimed is taken over.
-        retry_failed: jobs that failed are pending again, and their failed searches are made again.
-        on_progress: called with (done, total).
+        run: which run, which partition. With ``retry_failed`` failed searches are made again.
 
     Raises:
         NatsUnavailableError, StreamError: when slots can't be shared.
         LakeError: when the lake can't be used.
     """
-    warehouse, report = foundry.warehouse, SearchReport()
-    warehouse.migrate()
-    jobs = claim_jobs(
-        warehouse,
-        lane=lane,
-        partition_date=day,
-        run_id=run_id,
-        now=datetime.now(UTC),
-        sourceless=True,
-        dead_runs=dead_runs,
-        retry_failed=retry_failed,
-    )
-    jobs = [job for job in jobs if "web" in job.ground]
-    params = {"lane": lane, "day": day, "ids": [job.job_id for job in jobs]}
-    made = {row["job_id"] for row in warehouse.show("searches_of", params) if row["status"] == "answered"}
+    report = SearchReport()
+    jobs = [job for job in run.claim(sourceless=True) if "web" in job.ground]
+    params = {"lane": run.lane, "day": run.day, "ids": [job.job_id for job in jobs]}
+    made = {row["job_id"] for row in run.warehouse.show("searches_of", params) if row["status"] == "answered"}
     todo = [job for job in jobs if job.job_id not in made]
     if todo:
-        asyncio.run(_search(foundry, day, lane, todo, run_id, report, on_progress))
+        asyncio.run(_search(run, todo, report))
     return report
 
 
-async def _search(
-    foundry: Foundry,
-    day: date,
-    lane: str,
-    jobs: list[Job],
-    run_id: str,
-    report: SearchReport,
-    on_progress: Callable[[int, int], None],
-) -> None:
-    config = foundry.config
+async def _search(run: PartitionRun, jobs: list[Job], report: SearchReport) -> None:
+    config = run.foundry.config
     search_lane = config.search_lanes[0] if config.search_lanes else ""
     claimed = [Claimed(as_search(job, search_lane, config.search, query_of(job, config.grounding))) for job in jobs]
-    queries = {c.job.job_id: str(c.job.messages[0]["content"]) for c in claimed}
+    queries = {c.job.job_id: query_text(c.job) for c in claimed}
     last: dict[str, Completion] = {}
     gathered: list[Search] = []
     done = 0
 
-    def gather(job_id: str, status: str, reason: str | None = None, kind: ErrorKind | None = None) -> None:
-        search = Search(job_id, search_lane, queries[job_id], status, last.get(job_id), reason, kind)
+    def gather(search: Search) -> None:
         gathered.append(search)
         report.count(search)
 
     def on_done(item: WorkItem, outcome: JobOutcome) -> None:
-        if outcome.status is JobStatus.ANSWERED:
-            gather(item.job.job_id, "answered")
-        else:
-            gather(item.job.job_id, "failed", outcome.error_message, outcome.error_kind)
+        job_id = item.job.job_id
+        gather(Search.ended(job_id, search_lane, queries[job_id], outcome, last.get(job_id)))
+
+    def put_off(job_id: str, reason: str) -> None:
+        gather(Search(job_id, search_lane, queries[job_id], "waiting", last.get(job_id), reason))
 
     async def flush() -> None:
         nonlocal done
         taken = gathered[:]
         gathered.clear()
         if taken:
-            await asyncio.to_thread(
-                record_searches, foundry.warehouse, taken, lane=lane, partition_date=day, run_id=run_id
-            )
+            await asyncio.to_thread(record_searches, run.warehouse, taken, **run.where)
             done += len(taken)
-            on_progress(done, len(jobs))
+            run.on_progress(done, len(jobs))
 
-    async with (
-        JetStream(foundry.nats) as js,
-        asked_fleet(js, foundry, {}, claimed, run_id) as fleet,
-    ):
+    async with JetStream(run.foundry.nats) as js, asked_fleet(js, run.foundry, {}, claimed, run.run_id) as fleet:
         work = fleet.dispatch(
             lambda item, completion: last.__setitem__(item.job.job_id, completion),
             on_done,
-            lambda job_id, reason: gather(job_id, "waiting", reason),
+            put_off,
         )
         await while_flushing(work, flush, FLUSH_EVERY_S)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -24,11 +24,11 @@ from model_foundry.inference.dispatch import WorkItem
 from model_foundry.jetstream.client import JetStream
 from model_foundry.languages import language_name
 from model_foundry.paragraphs import paragraphs
+from model_foundry.partition_run import PartitionRun
 from model_foundry.records import Completion, ErrorKind, Job, JobOutcome, JobStatus, Task
 from model_foundry.results import Results
-from model_foundry.runtime import Foundry
 from model_foundry.tasks import while_flushing
-from model_foundry.warehouse.landing import claim_jobs, put_off_jobs, record_completions
+from model_foundry.warehouse.landing import put_off_jobs, record_completions
 from model_foundry.warehouse.translations import Key, TranslationRow, record_translations, translation_rows
 
 FLUSH_EVERY_S = 1.0
@@ -91,9 +91,10 @@ class Piece:
 def pieces_of(job: Job, config: TranslationConfig) -> list[Piece]:
     """Every paragraph of an article in every language that it is asked in. Pure."""
     asked, found = job.translate, []
+    cut = paragraphs(job.prompt) if asked else []
     for language in asked.to if asked else ():
         how = [job.model or "", asked.source or "" if asked else "", config.prompt, str(sorted(job.params.items()))]
-        for number, paragraph in enumerate(paragraphs(job.prompt)):
+        for number, paragraph in enumerate(cut):
             digest = sha256("\0".join((*how, language, paragraph.text)).encode()).hexdigest()[:32]
             found.append(Piece(job, language, number, paragraph.text, digest, paragraph.is_prose))
     return found
@@ -147,115 +148,77 @@ def outcome_of(rows: Sequence[TranslationRow]) -> tuple[JobStatus, ErrorKind | N
     return status, ErrorKind(first.error_kind) if first.error_kind else None, text
 
 
-def translate_partition(
-    foundry: Foundry,
-    day: date,
-    lane: str,
-    *,
-    run_id: str,
-    dead_runs: Collection[str] = (),
-    retry_failed: bool = False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> TranslationReport:
+def translate_partition(run: PartitionRun) -> TranslationReport:
     """Translates the partition's pending articles, records every paragraph, publishes every result.
 
     Args:
-        foundry: the parts.
-        day: the partition's date.
-        lane: the partition's lane.
-        run_id: who translates; articles are claimed under it.
-        dead_runs: runs known to have ended; what they claimed is taken over.
-        retry_failed: articles that failed or are incomplete are taken up again, for the paragraphs that are missing.
-        on_progress: called with (done, total) paragraphs.
+        run: which run, which partition. With ``retry_failed`` articles that failed or are incomplete are taken up
+            again, for the paragraphs that are missing; progress is of paragraphs.
 
     Raises:
         NatsUnavailableError, StreamError: when NATS can't be used.
         LakeError: when the lake can't.
     """
-    warehouse = foundry.warehouse
-    warehouse.migrate()
-    jobs = claim_jobs(
-        warehouse,
-        lane=lane,
-        partition_date=day,
-        run_id=run_id,
-        now=datetime.now(UTC),
-        tasks=[Task.TRANSLATE],
-        dead_runs=dead_runs,
-        retry_failed=retry_failed,
-    )
-    there = translation_rows(warehouse, [job.job_id for job in jobs], lane=lane, partition_date=day)
-    report = TranslationReport(job_ids=[job.job_id for job in jobs])
-    work = _Work(foundry, day, lane, run_id, jobs, there, report, on_progress)
-    work.plan(retry_failed=retry_failed)
-    asyncio.run(work.run())
-    return report
+    jobs = run.claim(Task.TRANSLATE)
+    work = _Work(run, jobs, translation_rows(run.warehouse, [job.job_id for job in jobs], **run.partition))
+    work.plan()
+    asyncio.run(work.everything())
+    return work.report
 
 
 class _Work:
     """The articles of one run."""
 
-    def __init__(
-        self,
-        foundry: Foundry,
-        day: date,
-        lane: str,
-        run_id: str,
-        jobs: Sequence[Job],
-        there: Mapping[Key, TranslationRow],
-        report: TranslationReport,
-        on_progress: Callable[[int, int], None],
-    ) -> None:
-        self._foundry, self._config, self._run_id = foundry, foundry.config.translation, run_id
-        self._day, self._lane, self._report, self._on_progress = day, lane, report, on_progress
+    def __init__(self, run: PartitionRun, jobs: Sequence[Job], there: Mapping[Key, TranslationRow]) -> None:
+        self._run, self._config = run, run.foundry.config.translation
+        self.report = TranslationReport(job_ids=[job.job_id for job in jobs])
         self._jobs = {job.job_id: job for job in jobs}
         self._there = dict(there)
         self._pieces: dict[str, list[Piece]] = {job.job_id: pieces_of(job, self._config) for job in jobs}
+        self._claimed: list[Claimed] = []
         self._todo: dict[str, Piece] = {}
         self._gathered: list[TranslationRow] = []
         self._attempts: dict[str, list[Completion]] = {}
         self._ended: set[str] = set()
         self._done = 0
 
-    def plan(self, *, retry_failed: bool) -> None:
+    def plan(self) -> None:
         """What is kept, what is there, and what is to be asked for."""
         for piece in (p for pieces in self._pieces.values() for p in pieces):
             row = self._there.get(piece.key)
             is_same = row is not None and row.source_digest == piece.digest
-            final = row is not None and (row.is_there or (row.status != "waiting" and not retry_failed))
+            final = row is not None and (row.is_there or (row.status != "waiting" and not self._run.retry_failed))
             if is_same and final:
-                self._report.unchanged += 1
+                self.report.unchanged += 1
             elif not piece.is_prose:
                 self._take(piece.row("kept", text=piece.text))
             else:
                 self._there.pop(piece.key, None)
-                self._todo[request_of(piece, self._config).job_id] = piece
+                request = request_of(piece, self._config)
+                self._claimed.append(Claimed(request, part_of=piece.job.job_id))
+                self._todo[request.job_id] = piece
 
-    async def run(self) -> None:
+    async def everything(self) -> None:
         """Asks for it, records and publishes as it comes."""
-        claimed = [Claimed(request_of(piece, self._config), part_of=piece.job.job_id) for piece in self._todo.values()]
-        rates = await asyncio.to_thread(measured_rates, self._foundry) if claimed else {}
-        async with JetStream(self._foundry.nats) as js:
-            await js.ensure_stream(self._foundry.config.streams.results)
-            self._results = Results(js, self._foundry, self._day, self._lane)
+        run, claimed = self._run, self._claimed
+        rates = await asyncio.to_thread(measured_rates, run.foundry) if claimed else {}
+        async with JetStream(run.foundry.nats) as js:
+            await js.ensure_stream(run.foundry.config.streams.results)
+            self._results = Results(js, run)
             if claimed:
-                async with asked_fleet(js, self._foundry, rates, claimed, self._run_id) as fleet:
+                async with asked_fleet(js, run.foundry, rates, claimed, run.run_id) as fleet:
                     work = fleet.dispatch(self._on_attempt, self._on_done, self._put_off)
                     await while_flushing(work, self._flush, FLUSH_EVERY_S)
             await self._flush()
-            if self._report.put_off:
-                await asyncio.to_thread(put_off_jobs, self._foundry.warehouse, self._report.put_off, **self._where)
+            if self.report.put_off:
+                await asyncio.to_thread(put_off_jobs, run.warehouse, self.report.put_off, **run.where)
             await self._results.publish_left()
-            self._report.published = self._results.published
-
-    @property
-    def _where(self) -> dict[str, Any]:
-        return {"lane": self._lane, "partition_date": self._day, "run_id": self._run_id}
+            self.report.published = self._results.published
 
     def _take(self, row: TranslationRow) -> None:
         self._there[row.key] = row
         self._gathered.append(row)
-        self._report.paragraphs[row.status] = self._report.paragraphs.get(row.status, 0) + 1
+        self.report.paragraphs[row.status] = self.report.paragraphs.get(row.status, 0) + 1
 
     def _on_attempt(self, item: WorkItem, completion: Completion) -> None:
         self._attempts.setdefault(item.job.job_id, []).append(completion)
@@ -294,25 +257,25 @@ class _Work:
     def _put_off(self, job_id: str, reason: str) -> None:
         piece = self._todo[job_id]
         self._take(piece.row("waiting", model=piece.job.model, error_message=reason))
-        self._report.put_off[piece.job.job_id] = reason
+        self.report.put_off[piece.job.job_id] = reason
 
     async def _flush(self) -> None:
         """Records what has gathered, ends the articles that are through, publishes them."""
         taken = self._gathered[:]
         self._gathered.clear()
-        await asyncio.to_thread(record_translations, self._foundry.warehouse, taken, **self._where)
+        await asyncio.to_thread(record_translations, self._run.warehouse, taken, **self._run.where)
         ended = []
         for job_id, pieces in self._pieces.items():
             rows = [row for p in pieces if (row := self._there.get(p.key)) is not None]
             found = outcome_of(rows) if len(rows) == len(pieces) and job_id not in self._ended else None
             if found is not None:
                 self._ended.add(job_id)
-                self._report.by_status[found[0]] = self._report.by_status.get(found[0], 0) + 1
+                self.report.by_status[found[0]] = self.report.by_status.get(found[0], 0) + 1
                 ended.append(JobOutcome(job_id, *found, sum(r.attempts for r in rows), datetime.now(UTC)))
         if ended:
-            await asyncio.to_thread(record_completions, self._foundry.warehouse, [], ended, **self._where)
+            await asyncio.to_thread(record_completions, self._run.warehouse, [], ended, **self._run.where)
             await self._results.publish([(self._jobs[outcome.job_id], outcome, None) for outcome in ended])
         if taken:
             self._done += len(taken)
             left = sum(piece.key not in self._there for piece in self._todo.values())
-            self._on_progress(self._done, self._done + left)
+            self._run.on_progress(self._done, self._done + left)

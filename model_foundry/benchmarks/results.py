@@ -6,7 +6,6 @@ Belongs here: the row. Does not belong here: asking (``runner``), recording (``w
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -15,7 +14,6 @@ from typing import Any
 from model_foundry.benchmarks.plan import Conversation, Pair, Phase, PlannedRequest
 from model_foundry.benchmarks.settings import Load
 from model_foundry.records import Completion, ErrorKind, JobStatus
-from model_foundry.text import well_formed
 
 NOT_UNLOADED = "the model could not be unloaded, so this is no cold start"
 FOUND_BUSY = "the server was answering others' requests when the block began"
@@ -144,14 +142,8 @@ def result_row(key: SweepKey, outcome: Outcome, *, disturbed: bool, energy_j: fl
         "score": checked.score,
         "notes": _json([*outcome.notes, *completion.notes]),
     }
-    return {name: _cell(value) for name, value in row.items()}
+    return row
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return well_formed(value) if isinstance(value, str) else value

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from model_foundry.warehouse.engine import Rows, run_script
+from model_foundry.warehouse.engine import Rows, run_script, storable
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
@@ -68,7 +68,7 @@ def record_results(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> N
     if not rows:
         return
     with warehouse.writer(f"record {len(rows)} benchmark results") as connection:
-        connection.register("incoming", pa.Table.from_pylist([dict(row) for row in rows], schema=RESULTS))
+        connection.register("incoming", pa.Table.from_pylist([storable(row) for row in rows], schema=RESULTS))
         run_script(connection, sql_text("landing", "record_benchmark_results"))
 
 

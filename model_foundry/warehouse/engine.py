@@ -9,6 +9,7 @@ or loaded by itself: a first write once stalled 1.3 s on that.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from typing import Any
 import duckdb
 
 from model_foundry.errors import LakeError
+from model_foundry.text import well_formed
 
 Rows = list[dict[str, Any]]
 
@@ -101,6 +103,17 @@ def rows_of(result: duckdb.DuckDBPyConnection) -> Rows:
     counts = [columns[:position].count(name) for position, name in enumerate(columns)]
     names = [f"{name}_{count + 1}" if count else name for name, count in zip(columns, counts, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def storable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as every store can hold it. NaN and infinity become NULL: one would poison every average it meets."""
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        return well_formed(value) if isinstance(value, str) else value
+
+    return {key: cell(value) for key, value in row.items()}
 
 
 def quoted(value: object) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from model_foundry.text import well_formed
-from model_foundry.warehouse.engine import Rows, run_script
+from model_foundry.warehouse.engine import Rows, run_script, storable
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
@@ -35,9 +34,8 @@ def record_judgements(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -
     """Records judgements; one that is there stays, unless it was an error."""
     if not rows:
         return
-    clean = [{k: well_formed(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
     with warehouse.writer(f"record {len(rows)} judgements") as connection:
-        connection.register("incoming", pa.Table.from_pylist(clean, schema=JUDGEMENTS))
+        connection.register("incoming", pa.Table.from_pylist([storable(row) for row in rows], schema=JUDGEMENTS))
         run_script(connection, sql_text("landing", "record_judgements"))
 
 

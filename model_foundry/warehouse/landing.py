@@ -10,7 +10,6 @@ its natural key, ``(stream, stream_created, seq)`` for messages and ``(job_id, a
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, date, datetime
@@ -35,7 +34,7 @@ from model_foundry.records import (
     Translate,
 )
 from model_foundry.text import well_formed
-from model_foundry.warehouse.engine import Rows, rows_of, run_script
+from model_foundry.warehouse.engine import Rows, rows_of, run_script, storable
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
@@ -197,7 +196,7 @@ def record_completions(
     rows = [_completion_row(job, completion) | {"run_id": run_id} for job, completion in attempts]
     with warehouse.writer(f"record {len(attempts)} attempts") as connection:
         connection.register("attempted", pa.Table.from_pylist(rows, schema=ATTEMPTED))
-        connection.register("outcomes", pa.Table.from_pylist([_storable(asdict(o)) for o in outcomes], schema=OUTCOMES))
+        connection.register("outcomes", pa.Table.from_pylist([storable(asdict(o)) for o in outcomes], schema=OUTCOMES))
         run_script(connection, sql_text("landing", "record_completions"), {"lane": lane, "day": partition_date})
 
 
@@ -255,7 +254,7 @@ def put_off_jobs(
 def record_fleet(warehouse: Warehouse, rows: Rows) -> None:
     """Records the fleet as it was found at one moment; rows as in ``fleet_snapshots``."""
     with warehouse.writer("record the fleet") as connection:
-        table = pa.Table.from_pylist([_storable(row) for row in rows], schema=FLEET)
+        table = pa.Table.from_pylist([storable(row) for row in rows], schema=FLEET)
         connection.register("incoming", table)
         run_script(connection, sql_text("landing", "record_fleet"))
 
@@ -364,18 +363,7 @@ def _completion_row(job: Job, completion: Completion) -> dict[str, Any]:
     row |= asdict(completion.timings)
     for name in ("tool_calls", "notes", "server_stats"):
         row[name] = None if row[name] is None else _json(row[name])
-    return _storable({key: value for key, value in row.items() if key in ATTEMPTED.names})
-
-
-def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as every store can hold it. NaN and infinity become NULL: one would poison every average it meets."""
-
-    def cell(value: Any) -> Any:
-        if isinstance(value, float):
-            return value if math.isfinite(value) else None
-        return well_formed(value) if isinstance(value, str) else value
-
-    return {key: cell(value) for key, value in row.items()}
+    return storable({key: value for key, value in row.items() if key in ATTEMPTED.names})
 
 
 def _json(value: Any) -> str:

@@ -7,16 +7,15 @@ Does not belong here: searching (``searching``), choosing (``grounding``).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from model_foundry.records import Completion, ErrorKind, JobStatus
-from model_foundry.text import well_formed
-from model_foundry.warehouse.engine import run_script
+from model_foundry.records import Completion, ErrorKind, JobOutcome, JobStatus
+from model_foundry.warehouse.engine import run_script, storable
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
@@ -42,6 +41,15 @@ class Search:
     attempt: Completion | None = None
     reason: str | None = None
     kind: ErrorKind | None = None
+
+    @classmethod
+    def ended(
+        cls, job_id: str, search_lane: str, query: str, outcome: JobOutcome, attempt: Completion | None
+    ) -> Search:
+        """A search that ended, by its outcome and its last attempt."""
+        if outcome.status is JobStatus.ANSWERED:
+            return cls(job_id, search_lane, query, "answered", attempt)
+        return cls(job_id, search_lane, query, "failed", attempt, outcome.error_message, outcome.error_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ def record_grounding(
     if not grounded:
         return
     heads = pa.Table.from_pylist([_grounding_row(g) for g in grounded], schema=GROUNDED)
-    rows = [_clean(asdict(source)) | {"job_id": g.job_id} for g in grounded for source in g.sources]
+    rows = [storable(asdict(source)) | {"job_id": g.job_id} for g in grounded for source in g.sources]
     params = {"day": partition_date, "lane": lane, "run_id": run_id, "now": datetime.now(UTC)}
     with warehouse.writer(f"record the sources of {len(grounded)} jobs") as connection:
         connection.register("grounded", heads)
@@ -129,7 +137,7 @@ def _search_row(search: Search) -> dict[str, Any]:
     attempt = search.attempt
     answered = attempt is not None and attempt.status is JobStatus.ANSWERED
     stats = (attempt.server_stats if attempt else None) or {}
-    return _clean(
+    return storable(
         {
             "job_id": search.job_id,
             "search_lane": search.search_lane,
@@ -152,13 +160,13 @@ def _result_rows(search: Search) -> list[dict[str, Any]]:
         return []
     shared = {"job_id": search.job_id, "query": search.query, "worker": attempt.worker}
     return [
-        _clean(asdict(result) | shared | {"rank": rank, "searched_at": attempt.finished_at})
+        storable(asdict(result) | shared | {"rank": rank, "searched_at": attempt.finished_at})
         for rank, result in enumerate(attempt.results, 1)
     ]
 
 
 def _grounding_row(grounding: Grounding) -> dict[str, Any]:
-    return _clean(
+    return storable(
         {
             "job_id": grounding.job_id,
             "grounds": json.dumps(grounding.grounds),
@@ -170,10 +178,6 @@ def _grounding_row(grounding: Grounding) -> dict[str, Any]:
             "notes": json.dumps(grounding.notes, ensure_ascii=False),
         }
     )
-
-
-def _clean(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: well_formed(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 _TEXT = pa.string()

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from model_foundry.paragraphs import paragraphs, together
-from model_foundry.text import well_formed
-from model_foundry.warehouse.engine import run_script
+from model_foundry.warehouse.engine import run_script, storable
 from model_foundry.warehouse.lake import Warehouse
 from model_foundry.warehouse.sql_files import sql_text
 
@@ -124,8 +123,7 @@ def translations_of(
 
 
 def _row(row: TranslationRow) -> dict[str, Any]:
-    values = asdict(row) | {"notes": json.dumps(row.notes, ensure_ascii=False)}
-    return {key: well_formed(value) if isinstance(value, str) else value for key, value in values.items()}
+    return storable(asdict(row) | {"notes": json.dumps(row.notes, ensure_ascii=False)})
 
 
 _TEXT = pa.string()

@@ -12,6 +12,7 @@ import pytest
 
 from model_foundry.answering import answer_partition
 from model_foundry.intake import land_partition
+from model_foundry.partition_run import PartitionRun
 from model_foundry.prompt_intake import PromptIntake
 from model_foundry_tests.faulty import Fault, FaultyProxy
 from model_foundry_tests.flows.conftest import Scene, Servers
@@ -80,7 +81,7 @@ def test_every_job_is_answered_whatever_one_worker_does(
     scene: Scene, fleet: Fleet, fault: Fault, kinds: set[str]
 ) -> None:
     fleet.bad.fault = fault
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     found = all_are_answered_once(scene)
     assert set(found) <= kinds
     assert bool(found) == bool(kinds)
@@ -108,11 +109,11 @@ def test_a_fleet_that_is_all_gone_keeps_its_jobs(scene: Scene, fleet: Fleet, mon
     monkeypatch.setitem(dispatch.dispatch.__kwdefaults__, "cooling", impatient)
     fleet.do(fleet.bad.refuse())
     fleet.do(fleet.good.refuse())
-    report = answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    report = answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert (report.status, len(report.put_off)) == ("waiting", JOBS)
     waiting = scene.foundry.warehouse.rows("from waiting_jobs")
     assert len(waiting) == JOBS
     assert all("can't be reached" in row["reason"] for row in waiting)
     fleet.do(fleet.good.start())
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-2", dead_runs=["run-1"])
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-2", dead_runs=["run-1"]))
     all_are_answered_once(scene)

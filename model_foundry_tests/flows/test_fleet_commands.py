@@ -6,6 +6,7 @@ import json
 
 from model_foundry.answering import answer_partition
 from model_foundry.intake import land_partition
+from model_foundry.partition_run import PartitionRun
 from model_foundry.prompt_intake import PromptIntake
 from model_foundry_tests.flows.conftest import Scene, Servers
 from model_foundry_tests.flows.test_event_commands import foundry, told, words
@@ -73,12 +74,12 @@ def test_a_job_that_waits_says_why_to_the_one_who_waits_for_it_and_can_be_cancel
 ) -> None:
     scene.publish({"prompt": "hi", "model": "small", "job_id": "j"})
     land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="land")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     (scene.folder / "again.jsonl").write_text('{"job_id": "j", "prompt": "hi"}\n', encoding="utf-8")
     waited = foundry(scene, "submit", "--file", "again.jsonl", "--wait", "--timeout", "1")
     assert waited.returncode == 4
     assert "j waits: no worker serves its model and capability" in words(waited)
     assert foundry(scene, "cancel", "j").returncode == 0
     scene.worker("w", servers.start(sse_answer()).url)
-    report = answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-2", dead_runs=["run-1"])
+    report = answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-2", dead_runs=["run-1"]))
     assert report.by_status == {"cancelled": 1}

@@ -8,6 +8,7 @@ import dagster as dg
 
 from model_foundry.answering import answer_partition
 from model_foundry.intake import land_partition
+from model_foundry.partition_run import PartitionRun
 from model_foundry.prompt_intake import PromptIntake
 from model_foundry.runtime import Foundry, switch_profile
 from model_foundry_tests.flows.conftest import Scene, Servers
@@ -48,7 +49,7 @@ def test_a_worker_that_comes_to_life_wakes_the_jobs_that_waited_for_it(
 ) -> None:
     scene.publish({"prompt": "hi", "model": "small", "job_id": "j"})
     land_partition(scene.foundry, PromptIntake, (TODAY, "cpu_inference"), run_id="land")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     skin = Skin(scene, instance)
     asked, cursor = skin.sense("fleet_sensor")
     assert asked == []

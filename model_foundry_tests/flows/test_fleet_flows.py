@@ -12,6 +12,7 @@ from model_foundry.answering import AnswerReport, answer_partition
 from model_foundry.fleet.board import cancel_job
 from model_foundry.intake import land_partition
 from model_foundry.jetstream.client import with_jetstream
+from model_foundry.partition_run import PartitionRun
 from model_foundry.prompt_intake import PromptIntake
 from model_foundry_tests.flows.conftest import Scene, Servers
 from model_foundry_tests.inference.scripted import HANG, refusal, sse_answer
@@ -28,7 +29,7 @@ def landed(scene: Scene, *prompts: dict[str, Any], lane: str = CPU) -> None:
 
 
 def answered(scene: Scene, lane: str = CPU, run_id: str = "run-1", **more: Any) -> AnswerReport:
-    return answer_partition(scene.foundry, TODAY, lane, run_id=run_id, **more)
+    return answer_partition(PartitionRun(scene.foundry, TODAY, lane, run_id=run_id, **more))
 
 
 def workers_of(scene: Scene) -> dict[str, str]:

@@ -15,6 +15,7 @@ from model_foundry.answering import answer_partition
 from model_foundry.errors import StreamError
 from model_foundry.intake import land_partition, plan_tick
 from model_foundry.jetstream.client import JetStream
+from model_foundry.partition_run import PartitionRun
 from model_foundry.prompt_intake import PromptIntake
 from model_foundry.reconciling import overdue
 from model_foundry.records import UNROUTABLE_LANE
@@ -145,7 +146,7 @@ def test_what_is_overdue_is_asked_for_again_and_what_is_fresh_is_left_alone(scen
         (UNROUTABLE_LANE, "sequences 2 to 2 did not land"),
     }
     land(scene, UNROUTABLE_LANE)
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert overdue(scene.foundry, PromptIntake, later) == []
 
 
@@ -208,7 +209,7 @@ def test_an_answer_larger_than_the_servers_messages_is_published_cut_and_kept_wh
         scene.worker("w", servers.start(sse_answer("é" * 30_000)).url)
         scene.publish({"prompt": "hi", "job_id": "j", "model": "small"})
         land(scene, "cpu_inference")
-        answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+        answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
         result = scene.results()["j"]
         assert result["truncated"] is True
         assert 3_000 < len(result["text"]) < 30_000
@@ -221,7 +222,7 @@ def test_an_answer_is_recorded_and_published_with_the_servers_own_token_counts(s
     scene.worker("w", server.url)
     scene.publish({"prompt": "Capital?", "job_id": "j.1 ü", "correlation_id": "s-1", "model": "small"})
     land(scene, "cpu_inference")
-    report = answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    report = answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert report.by_status == {"answered": 1}
     [row] = scene.foundry.warehouse.rows("from completions")
     assert (row["text"], row["prompt_tokens"], row["completion_tokens"], row["tokens_source"]) == (
@@ -244,7 +245,7 @@ def test_a_failing_worker_is_an_attempt_of_its_own_and_another_worker_answers(sc
     scene.raw["workers"]["good"]["models"] = ["small"]
     scene.publish({"prompt": "hi", "job_id": "j", "model": "small"})
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     rows = scene.foundry.warehouse.rows("select attempt, worker, status, error_kind from completions order by attempt")
     assert [tuple(row.values()) for row in rows] == [
         (1, "bad", "failed", "server_error"),
@@ -256,7 +257,7 @@ def test_a_failing_worker_is_an_attempt_of_its_own_and_another_worker_answers(sc
 def test_what_can_not_be_used_gets_a_result_that_says_why(scene: Scene) -> None:
     scene.publish({"prompt": "hi", "job_id": "j", "model": "gemma3:270b"})
     land(scene, UNROUTABLE_LANE)
-    answer_partition(scene.foundry, TODAY, UNROUTABLE_LANE, run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, UNROUTABLE_LANE, run_id="run-1"))
     result = scene.results()["j"]
     assert (result["status"], result["error"]["kind"]) == ("rejected", "unknown_model")
     assert "gemma3:270b" in result["error"]["message"]
@@ -268,7 +269,7 @@ def test_a_job_past_its_deadline_is_never_sent(scene: Scene, servers: Servers) -
     scene.worker("w", server.url)
     scene.publish({"prompt": "hi", "job_id": "j", "model": "small", "deadline": "2020-01-01T00:00:00Z"})
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert statuses(scene) == {"j": "expired"}
     assert server.received == []
 
@@ -278,10 +279,10 @@ def test_a_failed_job_is_asked_again_only_when_a_person_says_so(scene: Scene, se
     scene.worker("w", server.url)
     scene.publish({"prompt": "hi", "job_id": "j", "model": "small"})
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert statuses(scene) == {"j": "failed"}
-    assert answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-2").status == "empty"
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-3", retry_failed=True)
+    assert answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-2")).status == "empty"
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-3", retry_failed=True))
     assert statuses(scene) == {"j": "answered"}
     rows = scene.foundry.warehouse.rows("select attempt, status from completions order by attempt")
     assert [(row["attempt"], row["status"]) for row in rows] == [(1, "failed"), (2, "answered")]
@@ -296,8 +297,8 @@ def test_jobs_that_a_dead_run_left_claimed_are_taken_over_and_a_living_runs_are_
     land(scene, "cpu_inference")
     claim = {"lane": "cpu_inference", "partition_date": TODAY, "now": datetime.now(UTC)}
     assert len(claim_jobs(scene.foundry.warehouse, run_id="dead", **claim)) == 1  # type: ignore[arg-type]
-    assert answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="new").status == "empty"
-    report = answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="new", dead_runs=["dead"])
+    assert answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="new")).status == "empty"
+    report = answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="new", dead_runs=["dead"]))
     assert report.by_status == {"answered": 1}
 
 
@@ -315,10 +316,10 @@ def test_a_result_that_was_recorded_but_not_published_is_published_by_the_next_r
     with monkeypatch.context() as patched:
         patched.setattr("model_foundry.results.result_subject", broken)
         with pytest.raises(RuntimeError, match="died before publishing"):
-            answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+            answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert statuses(scene) == {"j": "answered"}
     assert scene.results() == {}
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-2")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-2"))
     assert scene.results()["j"]["text"] == "late"
     assert len(server.received) == 1
 
@@ -328,7 +329,7 @@ def test_the_same_job_id_twice_is_answered_once(scene: Scene, servers: Servers) 
     scene.worker("w", server.url)
     scene.publish(*[{"prompt": "hi", "job_id": "j", "model": "small"}] * 3)
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert len(server.received) == 1
     [job] = scene.foundry.warehouse.rows("select duplicates, conflict from jobs")
     assert (job["duplicates"], job["conflict"]) == (2, False)
@@ -341,7 +342,7 @@ def test_fifty_answers_are_all_recorded_and_published_and_never_exceed_the_slots
     scene.worker("w", server.url, slots=4)
     scene.publish(*({"prompt": f"p{i}", "job_id": f"j{i}", "model": "small"} for i in range(50)))
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     assert set(statuses(scene).values()) == {"answered"}
     assert len(scene.results()) == 50
     assert server.most_in_flight == 4
@@ -357,7 +358,7 @@ def test_the_reply_subject_gets_the_result_too(scene: Scene, servers: Servers) -
     scene.worker("w", server.url)
     scene.publish({"prompt": "hi", "job_id": "j", "model": "small", "reply_to": "results.for.me"})
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     [row] = scene.foundry.warehouse.rows("select result_seq from job_results")
     assert row["result_seq"] == 1
     assert scene.results()["j"]["text"] == "here"
@@ -369,7 +370,7 @@ def test_model_parameters_are_sent_and_the_prompts_own_win(scene: Scene, servers
     scene.raw["models"]["small"] = {"capability": "cpu_inference", "params": {"temperature": 0.7, "top_k": 5}}
     scene.publish({"prompt": "hi", "model": "small", "params": {"temperature": 0}})
     land(scene, "cpu_inference")
-    answer_partition(scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+    answer_partition(PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
     body = server.received[0].body
     assert (body["model"], body["temperature"], body["top_k"]) == ("org/small-v2", 0, 5)
     assert re.search("hi", json.dumps(body["messages"]))

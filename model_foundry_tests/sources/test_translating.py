@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model_foundry.languages import UnknownLanguage, language_name
 from model_foundry.paragraphs import paragraphs, together
+from model_foundry.partition_run import PartitionRun
 from model_foundry.records import ErrorKind, JobStatus, Translate
 from model_foundry.translating import doubts_about, outcome_of, pieces_of, request_of, translate_partition
 from model_foundry.warehouse.translations import TranslationRow
@@ -94,7 +95,7 @@ def test_a_run_that_dies_leaves_its_paragraphs_to_the_next(grounded: Grounded, i
     foundry = grounded.scene.foundry
     land_partition(foundry, PromptIntake, (TODAY, LANE), run_id="dead")
     with pytest.raises(Died):
-        translate_partition(foundry, TODAY, LANE, run_id="dead", on_progress=die)
+        translate_partition(PartitionRun(foundry, TODAY, LANE, run_id="dead", on_progress=die))
     there = grounded.rows("select count(*) as n from translations where status = 'answered'")[0]["n"]
     assert there >= 1
     grounded.model.by_text.clear()

@@ -10,7 +10,7 @@ from model_foundry.answering import answer_partition
 from model_foundry.config import FoundryConfig
 from model_foundry.defs.externals import stream_key, worker_key
 from model_foundry.defs.prompts.partitions import day_and_lane, prompt_partitions
-from model_foundry.defs.prompts.runs import claiming_runs_that_ended
+from model_foundry.defs.prompts.runs import partition_run
 from model_foundry.defs.prompts.show import completions_metadata, correlation_tags, inbox_metadata
 from model_foundry.defs.resources import FoundryResource, LakeResource
 from model_foundry.defs.streams import OWNERS, RETRY, RangeConfig
@@ -74,18 +74,10 @@ def prompt_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
     def completions(
         context: dg.AssetExecutionContext, config: AnswerConfig, foundry: FoundryResource, lake: LakeResource
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        day, lane = day_and_lane(context)
-        report = answer_partition(
-            foundry.parts,
-            day,
-            lane,
-            run_id=context.run_id,
-            dead_runs=claiming_runs_that_ended(context.instance, lake.warehouse, day, lane),
-            retry_failed=config.retry_failed,
-            on_progress=lambda done, total: context.log.info(f"{done} of {total} jobs done"),
-        )
+        run = partition_run(context, foundry, retry_failed=config.retry_failed)
+        report = answer_partition(run)
         with lake.warehouse.snapshot() as now:
             context.instance.add_run_tags(context.run_id, correlation_tags(now, report.job_ids))
-            return dg.MaterializeResult(metadata=completions_metadata(now, report, day, lane, context.run_id))
+            return dg.MaterializeResult(metadata=completions_metadata(now, report, run.day, run.lane, run.run_id))
 
     return [prompt_inbox, completions]

@@ -8,11 +8,11 @@ from typing import Any
 
 import dagster as dg
 
-from model_foundry.answering import AnswerReport, answer_partition
+from model_foundry.answering import answer_partition
 from model_foundry.config import SEARCH_API, FoundryConfig
 from model_foundry.defs.externals import worker_key
-from model_foundry.defs.prompts.partitions import day_and_lane, prompt_partitions
-from model_foundry.defs.prompts.runs import claiming_runs_that_ended
+from model_foundry.defs.prompts.partitions import prompt_partitions
+from model_foundry.defs.prompts.runs import partition_run
 from model_foundry.defs.prompts.show import completions_metadata
 from model_foundry.defs.resources import FoundryResource, LakeResource
 from model_foundry.defs.streams import OWNERS, RETRY
@@ -52,20 +52,13 @@ def source_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
     def web_results(
         context: dg.AssetExecutionContext, config: SearchAgainConfig, foundry: FoundryResource, lake: LakeResource
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        day, lane = day_and_lane(context)
-        dead = claiming_runs_that_ended(context.instance, lake.warehouse, day, lane)
-        asked: dict[str, Any] = {
-            "run_id": context.run_id,
-            "dead_runs": dead,
-            "retry_failed": config.retry_failed,
-            "on_progress": lambda done, total: context.log.info(f"{done} of {total} searches done"),
-        }
-        report = search_for_sources(foundry.parts, day, lane, **asked)
-        metadata = searches_metadata(report)
-        if lane in foundry.parts.config.search_lanes:
-            jobs = answer_partition(foundry.parts, day, lane, task=Task.SEARCH, **asked)
+        run = partition_run(context, foundry, "searches", retry_failed=config.retry_failed)
+        metadata = searches_metadata(search_for_sources(run))
+        if run.lane in foundry.parts.config.search_lanes:
+            jobs = answer_partition(run, Task.SEARCH)
             with lake.warehouse.snapshot() as now:
-                metadata |= direct_metadata(jobs) | completions_metadata(now, jobs, day, lane, context.run_id)
+                shown = completions_metadata(now, jobs, run.day, run.lane, run.run_id)
+            metadata |= {"search_jobs": len(jobs.job_ids)} | shown
         return dg.MaterializeResult(metadata=metadata)
 
     @dg.asset(
@@ -86,13 +79,8 @@ def source_assets(config: FoundryConfig) -> list[dg.AssetsDefinition]:
             "Tables: `job_sources`, `job_grounding`; view `grounded_jobs`."
         ),
     )
-    def job_sources(
-        context: dg.AssetExecutionContext, foundry: FoundryResource, lake: LakeResource
-    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        day, lane = day_and_lane(context)
-        dead = claiming_runs_that_ended(context.instance, lake.warehouse, day, lane)
-        report = give_sources(foundry.parts, day, lane, run_id=context.run_id, dead_runs=dead)
-        return dg.MaterializeResult(metadata=sources_metadata(report))
+    def job_sources(context: dg.AssetExecutionContext, foundry: FoundryResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        return dg.MaterializeResult(metadata=sources_metadata(give_sources(partition_run(context, foundry))))
 
     return [web_results, job_sources]
 
@@ -114,11 +102,6 @@ def searches_metadata(report: SearchReport) -> dict[str, Any]:
     if report.by_worker:
         metadata["by_worker"] = records_table([{"worker": w, "searches": n} for w, n in report.by_worker.items()])
     return metadata | _reasons(report.waiting, "waits_because") | _reasons(report.failed, "failed_because")
-
-
-def direct_metadata(report: AnswerReport) -> dict[str, Any]:
-    """Of a lane of searches, how many of its jobs there were."""
-    return {"search_jobs": len(report.job_ids)}
 
 
 def sources_metadata(report: GroundingReport) -> dict[str, Any]:

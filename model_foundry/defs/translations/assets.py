@@ -11,8 +11,8 @@ import dagster as dg
 
 from model_foundry.config import FoundryConfig
 from model_foundry.defs.externals import worker_key
-from model_foundry.defs.prompts.partitions import day_and_lane, prompt_partitions
-from model_foundry.defs.prompts.runs import claiming_runs_that_ended
+from model_foundry.defs.prompts.partitions import prompt_partitions
+from model_foundry.defs.prompts.runs import partition_run
 from model_foundry.defs.prompts.show import MAX_LINKS
 from model_foundry.defs.resources import FoundryResource, LakeResource
 from model_foundry.defs.streams import OWNERS, RETRY
@@ -48,18 +48,10 @@ def translations_asset(config: FoundryConfig) -> dg.AssetsDefinition:
     def article_translations(
         context: dg.AssetExecutionContext, config: TranslateConfig, foundry: FoundryResource, lake: LakeResource
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        day, lane = day_and_lane(context)
-        report = translate_partition(
-            foundry.parts,
-            day,
-            lane,
-            run_id=context.run_id,
-            dead_runs=claiming_runs_that_ended(context.instance, lake.warehouse, day, lane),
-            retry_failed=config.retry_failed,
-            on_progress=lambda done, total: context.log.info(f"{done} of {total} paragraphs done"),
-        )
+        run = partition_run(context, foundry, "paragraphs", retry_failed=config.retry_failed)
+        report = translate_partition(run)
         with lake.warehouse.snapshot() as now:
-            found = now.show("run_translations", {"day": day, "lane": lane, "ids": report.job_ids})
+            found = now.show("run_translations", {"day": run.day, "lane": run.lane, "ids": report.job_ids})
             return dg.MaterializeResult(metadata=translations_metadata(report, found))
 
     return article_translations
