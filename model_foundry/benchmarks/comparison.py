@@ -233,7 +233,7 @@ def against(
 def _families(
     rows: Iterable[Mapping[str, Any]], *, always_all: bool = False
 ) -> Iterator[tuple[str, str, list[Mapping[str, Any]]]]:
-    """The measured rows by suite and domain; first all of a suite's together, where it has several domains, or always."""
+    """The measured rows by suite and domain; all of a suite's together first, with several domains, or always."""
     suites: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["phase"] == "measured":
