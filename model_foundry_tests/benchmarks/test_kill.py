@@ -34,7 +34,9 @@ def on_llama(bench: Bench, url: str, suite: Suite) -> Path:
 
 
 def test_after_kill_9_only_what_is_missing_is_asked_and_what_was_recorded_stays(bench: Bench, llama_url: str) -> None:
-    suite = a_suite(2, turns=2).model_copy(update={"params": {"max_tokens": 3, "temperature": 0}})
+    # long enough that the kill comes in the middle, on an idle machine too
+    params = {"max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    suite = a_suite(2, turns=2).model_copy(update={"params": params})
     config = on_llama(bench, llama_url, suite)
     foundry = bench.scene.foundry
     foundry.warehouse.migrate()
