@@ -91,7 +91,7 @@ def test_every_job_is_answered_whatever_one_worker_does(
 
 def test_a_worker_that_dies_and_comes_back_loses_no_job(scene: Scene, fleet: Fleet) -> None:
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(answer_partition, scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+        run = pool.submit(answer_partition, PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
         wait_for("both to work", lambda: fleet.bad.posts and fleet.good.posts)
         fleet.do(fleet.bad.refuse())
         fleet.do(fleet.good.refuse())

@@ -169,7 +169,7 @@ def test_an_outage_of_nats_while_a_batch_is_answered_ends_nothing(tmp_path: Path
         scene.worker("w", server.url)
         scene.publish({"prompt": "hi", "job_id": "j", "model": "small"})
         land(scene, "cpu_inference")
-        run = pool.submit(answer_partition, scene.foundry, TODAY, "cpu_inference", run_id="run-1")
+        run = pool.submit(answer_partition, PartitionRun(scene.foundry, TODAY, "cpu_inference", run_id="run-1"))
         wait_for("the request", lambda: server.received)
         nats.kill()
         wait_for("the answer, recorded", lambda: statuses(scene)["j"] == "answered")
